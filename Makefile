@@ -236,8 +236,7 @@ fuzz: $(INSTALLED)
 
 # The table of a run with FUZZ_FLAGS="--planted --report".
 fuzz-docs:
-	cp out/fuzz.json docs/fuzz.json
-	$(PYTHON) tools/night_page.py
+	$(PYTHON) tools/pages.py fuzz
 
 TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),6)
 torture: $(INSTALLED) bench-cpp
@@ -245,8 +244,7 @@ torture: $(INSTALLED) bench-cpp
 
 # Adds the run of out/torture.json to those that docs/reliability.md sums.
 torture-docs:
-	$(PYTHON) tools/campaign.py
-	$(PYTHON) tools/night_page.py
+	$(PYTHON) tools/pages.py torture
 
 # At night, of few files: what is drawn from is compiled first.
 MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30)
@@ -255,7 +253,7 @@ mutants: $(INSTALLED)
 
 # Installs what it tries into out/compat; writes docs/compatibility.md.
 compatibility: $(INSTALLED)
-	$(PY) tests/compatibility/run.py $(COMPATIBILITY_FLAGS)
+	$(PY) -m tests.compatibility.run $(COMPATIBILITY_FLAGS)
 
 # Installs what it runs into out/judges. At night a third, another one each night.
 judges: $(INSTALLED)
@@ -264,7 +262,7 @@ judges: $(INSTALLED)
 
 # The page of a run with JUDGES_FLAGS=--keep.
 judges-docs:
-	$(PYTHON) -m tests.judges.page
+	$(PYTHON) tools/pages.py
 
 steps:
 	@echo $(STEPS)
@@ -279,9 +277,8 @@ nightly:
 
 # The tables of a night, which is kept beside the page that has them.
 nightly-docs:
-	cp out/nightly.json docs/nightly.json
 	cp out/durations.json tests/durations.json
-	$(PYTHON) tools/night_page.py
+	$(PYTHON) tools/pages.py nightly
 
 # Each in an environment of its own. PYTHON=python3.12 tries that one. What `make
 # test` has tried at night is left out then.
@@ -307,7 +304,7 @@ pythons:
 
 # The table of what was tried, from out/versions/.
 versions-docs:
-	$(PYTHON) tools/versions_page.py
+	$(PYTHON) tools/pages.py versions
 
 # Goes on where it was interrupted; BENCH_FLAGS=--fresh begins anew.
 bench: $(INSTALLED) bench-cpp

@@ -21,6 +21,7 @@ from npu_dispatch.plan.network.collectives import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import scale
+from pages import filled, line
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of which figures are published.
@@ -41,7 +42,6 @@ PAGES = (
     "docs/scale.md",
 )
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
-BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def is_met(figure: float, relation: str, bound: float) -> bool:
@@ -72,10 +72,6 @@ def cell(cases: Mapping[str, Any], case: str, field: str) -> str:
         relation, bound = found["goals"][field]
         text += f" **missed** ({relation} {bound:g})"
     return text
-
-
-def line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
 
 
 def table(name: str, result: Mapping[str, Any]) -> str:
@@ -191,17 +187,6 @@ def is_optional(field: str) -> bool:
     return field.startswith("ratio_to_") or field.endswith(
         ("compiled_ratio", "hidden_percent", "statistics_percent")
     )
-
-
-def filled(text: str, write: Callable[[str], str | None]) -> str:
-    """Return a page with what `write` gives for each name of its blocks; one that it
-    gives None for stays as it is."""
-
-    def anew(found: re.Match[str]) -> str:
-        made = write(found[2])
-        return found[0] if made is None else found[1] + made + found[3]
-
-    return BLOCK.sub(anew, text)
 
 
 def with_figures(text: str, result: Mapping[str, Any]) -> str:

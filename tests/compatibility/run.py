@@ -1,6 +1,6 @@
 """Runs the matrix in an environment of its own and writes docs/compatibility.md.
 
-    python tests/compatibility/run.py [--only PROGRAM...] [--no-install]
+    python -m tests.compatibility.run [--only PROGRAM...] [--no-install]
 
 Each program runs twice, on cpu and on npu, in processes of its own. The status is
 1 when a row that worked before does not.
@@ -18,16 +18,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from matrix import MATRIX, Row
+from tests.compatibility.matrix import MATRIX, PROGRAMS, Row
+from tests.search.report import ROOT, Report, commit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(ROOT / "tools"))
 import libraries
+import pages
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 RESULTS = HERE / "results.tsv"
 APART = libraries.VENV.parent / "apart"
-DOCUMENT = ROOT / "docs" / "compatibility.md"
 FIELDS = ("library", "version", "program", "what", "result", "since", "run", "commit")
 WORKS = "works"
 SECONDS = 900  # the first of DeepSpeed's programs has kernels for cpu compiled
@@ -63,7 +63,7 @@ def figures(row: Row, device: str) -> tuple[list[float], str]:
     env["NPU_DISPATCH_TORCH_NPU_ALIAS"] = str(int(row.alias and device == "npu"))
     if row.apart:
         env["PYTHONPATH"] = str(APART)
-    command = (row.library, row.program, device, str(HERE / "programs"))
+    command = (row.library, row.program, device, str(PROGRAMS))
     ended = subprocess.run(
         [libraries.PYTHON, "-W", "ignore", "-c", RUNNER, *command],
         env=env,
@@ -106,43 +106,12 @@ def read_results() -> dict[str, dict[str, str]]:
 
 
 def write(results: dict[str, dict[str, str]]) -> None:
-    known = [row.program for row in MATRIX]
-    rows = sorted(results.values(), key=lambda row: known.index(row["program"]))
+    """Write the results, each where it was, and new ones behind them."""
     with RESULTS.open("w") as file:
         table = csv.DictWriter(file, FIELDS, delimiter="\t", lineterminator="\n")
         table.writeheader()
-        table.writerows(rows)
-    DOCUMENT.write_text(document(rows))
-
-
-def document(rows: list[dict[str, str]]) -> str:
-    """Return the page of these results."""
-    works = sum(row["result"] == WORKS for row in rows)
-    lines = [
-        "# Libraries that run on `npu`",
-        "",
-        "Written by `python tests/compatibility/run.py`, which installs each library,",
-        "runs a small program with it on `cpu` and on `npu`, and compares losses or",
-        "results. `make nightly` runs it. What is not in the table was not tried here;",
-        "[libraries.md](libraries.md) says what libraries have to be told.",
-        "",
-        f"{works} of {len(rows)} give cpu's figures.",
-        "",
-        "| library | version | what was run | result | since | last run | of commit |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        cells = (row[name].replace("|", "\\|") for name in FIELDS if name != "program")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def commit() -> str:
-    """Return the commit that is tried, with a + where files differ from it."""
-    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+        table.writerows(results.values())
+    pages.write()
 
 
 def main() -> int:
@@ -153,26 +122,33 @@ def main() -> int:
     chosen = tuple(r for r in MATRIX if not options.only or r.program in options.only)
     if not options.no_install:
         install(chosen)
-    results, worse, tried = read_results(), 0, commit()
+    report = Report("compatibility", told=(WORKS, "tried"))
+    report.counts = dict.fromkeys(report.told, 0)
+    results, tried = read_results(), commit()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for row in chosen:
         version, result = outcome(row)
-        before = results.get(row.program)
-        same = before is not None and before["result"] == result
-        worse += before is not None and before["result"] == WORKS != result
+        before = results.get(row.program, {})
+        same = before.get("result") == result
         results[row.program] = {
             "library": row.library,
-            "version": version or (before or {}).get("version", ""),
+            "version": version or before.get("version", ""),
             "program": row.program,
             "what": row.what,
             "result": result,
-            "since": before["since"] if before is not None and same else today,
+            "since": before["since"] if same else today,
             "run": today,
             "commit": tried,
         }
+        report.counts["tried"] += 1
+        report.counts[WORKS] += result == WORKS
         print(f"{row.library} {version}: {row.program}: {result}", flush=True)
+        if before.get("result") == WORKS != result:
+            again = f"python -m tests.compatibility.run --only {row.program}"
+            report.find(f"{row.program}: {result}", again=again)
         write(results)
-    return 1 if worse else 0
+    report.details = {"results": results}
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """Calls torch's composite operators with made-up arguments, on cpu and on npu.
 
-    NPU_DRIVER=.../libnpu_guarded.so python -m tests.conformance.composites [SKIP...]
+    NPU_DRIVER=.../libnpu_guarded.so python -m tests.conformance.composites
 
 A composite's kernel may read or write the memory of a tensor itself, on the calling
-thread and beside the queue. On the driver `guarded` whoever does so is noted. One line
-of JSON is written before and one after each operator, so that it is known which one has
-ended the process: on cpu many do, with arguments that nobody would pass. SKIP: do not
-call these. See test_composites.py.
+thread and beside the queue. On the driver `guarded` whoever does so is noted. It prints
+what came of each operator as JSON. Operators run in children, as on cpu many end their
+process with arguments that nobody would pass. See test_composites.py.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import signal
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.search.children import Died, work_through
 from tests.support import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,31 +168,32 @@ def overload(name: str) -> torch._ops.OpOverload | None:
         return None
 
 
-def tell(**what: str) -> None:
-    print(json.dumps(what), flush=True)
-
-
 def composites() -> list[str]:
     rows = (line.split() for line in TABLE.read_text().splitlines())
     return [name for tier, name in rows if tier == "composite"]
 
 
-def main(skip: set[str]) -> None:
+def found_of(name: str, report: Callable[[str], None]) -> str:
+    op = overload(name)
+    if op is None:
+        return "not there"
+    report("on cpu")
+    fitting = first_that_fits(op)
+    if fitting is None:
+        return "takes none of these"
+    report("on npu")
+    return on_npu(op, *fitting)
+
+
+def main() -> None:
     torch.manual_seed(0)
-    for name in composites():
-        op = overload(name)
-        if name in skip or op is None:
-            continue
-        tell(op=name, on="cpu")
-        signal.alarm(SECONDS)
-        fitting = first_that_fits(op)
-        if fitting is None:
-            tell(op=name, found="takes none of these")
-            continue
-        tell(op=name, on="npu")
-        tell(op=name, found=on_npu(op, *fitting))
-    signal.alarm(0)
+    names = [name for name in composites() if name not in NOT_ALONE]
+    found = {}
+    for name, answer in work_through(names, found_of, 1, SECONDS, len(names)):
+        died = isinstance(answer, Died)
+        found[name] = f"ended its process: {answer.why}" if died else answer
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(NOT_ALONE | set(sys.argv[1:]))
+    main()

@@ -16,20 +16,9 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
+from tests.differential.widened import TOLERANCE, wider
+
 SAMPLES = 5
-WIDER = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.complex32: torch.complex64,
-    torch.bool: torch.uint8,
-}
-TOLERANCE = {
-    torch.float16: 4e-3,
-    torch.bfloat16: 4e-2,
-    torch.complex32: 8e-3,
-    torch.float32: 1e-5,
-    torch.float64: 1e-10,
-}
 
 
 def missing_on_cpu() -> Iterator[tuple[Any, torch.dtype]]:
@@ -42,7 +31,7 @@ def missing_on_cpu() -> Iterator[tuple[Any, torch.dtype]]:
 def outcome(op: Any, dtype: torch.dtype) -> str:
     """Return "" where samples in `dtype` give the values of the wider dtype."""
     torch.manual_seed(0)
-    wider = WIDER.get(dtype, torch.float64)
+    wide = wider(dtype)
     try:
         samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
     except Exception as error:
@@ -56,7 +45,7 @@ def outcome(op: Any, dtype: torch.dtype) -> str:
             torch.npu.clear_error()  # of a task that failed late
             return _line(error)
         x, args, kwargs = _moved(
-            arguments, lambda t: t.to(wider) if t.dtype == dtype else t
+            arguments, lambda t: t.to(wide) if t.dtype == dtype else t
         )
         try:
             expected = op(x, *args, **kwargs)

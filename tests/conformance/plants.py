@@ -15,138 +15,136 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tests.conformance import run
-from tests.conformance.session import OPERATORS
-
 LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 
 
-def _replace(name: str, kernel: Callable[..., Tensor]) -> None:
-    LIBRARY.impl(name, kernel, "PrivateUse1", allow_override=True)  # type: ignore[no-untyped-call]
+@dataclass(frozen=True)
+class Plant:
+    """A kernel instead of an operator's, or other samples, and what the run says."""
+
+    told: str
+    operator: str = "digamma"
+    kernel: Callable[..., Any] | None = None
+    samples: Callable[..., Any] | None = None
+    options: tuple[str, ...] = ()
+
+    def __call__(self) -> None:
+        if self.kernel:
+            LIBRARY.impl(  # type: ignore[no-untyped-call]
+                self.operator, self.kernel, "PrivateUse1", allow_override=True
+            )
+        if self.samples:
+            from tests.conformance.session import OPERATORS
+
+            OPERATORS["digamma"].sample_inputs_func = self.samples
 
 
-def _wrong_value() -> None:
-    _replace("digamma", lambda x: (x.cpu().digamma() + 0.01).npu())
+def _alters_input(x: Tensor) -> Tensor:
+    result = x.cpu().digamma().npu()
+    x.zero_()
+    return result
 
 
-def _wrong_dtype() -> None:
-    _replace("digamma", lambda x: x.cpu().digamma().double().npu())
+def _of_another_launch(x: Tensor) -> Tensor:
+    dtype = torch.result_type(x, 1.0)
+    return torch.digamma(x, out=torch.empty(0, dtype=dtype, device=x.device))
 
 
-def _wrong_shape() -> None:
-    _replace("digamma", lambda x: x.cpu().digamma().unsqueeze(0).npu())
-
-
-def _on_cpu() -> None:
-    _replace("digamma", lambda x: x.cpu().digamma())
-
-
-def _view_of_input() -> None:
-    _replace("trunc", lambda x: x.copy_(x.cpu().trunc()))
-
-
-def _alters_input() -> None:
-    def kernel(x: Tensor) -> Tensor:
-        result = x.cpu().digamma().npu()
-        x.zero_()
-        return result
-
-    _replace("digamma", kernel)
-
-
-def _in_place_writes_nothing() -> None:
-    _replace("digamma_", lambda x: x)
-
-
-def _out_writes_nothing() -> None:
-    _replace("digamma.out", lambda x, out: out)
-
-
-def _wrong_backward() -> None:
-    # What the gradient of digamma is made of.
-    _replace("polygamma", lambda n, x: torch.zeros_like(x))
-
-
-def _wrong_strides() -> None:
-    _replace("triu", lambda x, k=0: x.cpu().triu(k).mT.contiguous().mT.npu())
-
-
-def _no_error() -> None:
-    _replace("gather", lambda x, dim, index, sparse_grad=False: torch.zeros_like(x))
-
-
-def _not_found_again() -> None:
-    def kernel(x: Tensor) -> Tensor:
-        dtype = torch.result_type(x, 1.0)
-        return torch.digamma(x, out=torch.empty(0, dtype=dtype, device=x.device))
-
-    _replace("digamma", kernel)
-
-
-def _crash() -> None:
-    _replace("digamma", lambda x: os.kill(os.getpid(), signal.SIGSEGV))  # type: ignore[arg-type, return-value]
-
-
-def _hang() -> None:
-    _replace("digamma", lambda x: threading.Event().wait())  # type: ignore[arg-type, return-value]
-
-
-def _no_samples() -> None:
-    OPERATORS["digamma"].sample_inputs_func = lambda *_, **__: iter(())
-
-
-def _samples_raise() -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("no samples today")
-
-    OPERATORS["digamma"].sample_inputs_func = refuse
-
-
-def _nothing() -> None:
-    pass
+def _refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("no samples today")
 
 
 PLANTS = {
-    "wrong_value": _wrong_value,
-    "wrong_dtype": _wrong_dtype,
-    "wrong_shape": _wrong_shape,
-    "on_cpu": _on_cpu,
-    "view_of_input": _view_of_input,
-    "alters_input": _alters_input,
-    "in_place_writes_nothing": _in_place_writes_nothing,
-    "out_writes_nothing": _out_writes_nothing,
-    "wrong_backward": _wrong_backward,
-    "wrong_strides": _wrong_strides,
-    "no_error": _no_error,
-    "not_found_again": _not_found_again,
-    "crash": _crash,
-    "hang": _hang,
-    "no_samples": _no_samples,
-    "samples_raise": _samples_raise,
-    "nothing": _nothing,
-}
-OPTIONS = {
-    "hang": ["--limit", "5"],
-    "wrong_strides": ["--ops", "^triu$", "--strict"],
-    "view_of_input": ["--ops", "^trunc$"],
-    "no_error": ["--ops", "^gather$", "--variants", "fwd,wrong_calls"],
+    "wrong_value": Plant(
+        "digamma float32 fwd\n[fwd] result: Tensor-likes are not close",
+        kernel=lambda x: (x.cpu().digamma() + 0.01).npu(),
+    ),
+    "wrong_dtype": Plant(
+        "result: dtype torch.float64 instead of torch.float32",
+        kernel=lambda x: x.cpu().digamma().double().npu(),
+    ),
+    "wrong_shape": Plant(
+        "result: shape (1, ",
+        kernel=lambda x: x.cpu().digamma().unsqueeze(0).npu(),
+    ),
+    "on_cpu": Plant("of the results lies on cpu", kernel=lambda x: x.cpu().digamma()),
+    "view_of_input": Plant(
+        "trunc float32 fwd\n[fwd] result: whether it is the input itself",
+        operator="trunc",
+        kernel=lambda x: x.copy_(x.cpu().trunc()),
+        options=("--ops", "^trunc$"),
+    ),
+    "alters_input": Plant(
+        "digamma float32 fwd\n[fwd] input 0 afterwards: Tensor-likes",
+        kernel=_alters_input,
+    ),
+    "in_place_writes_nothing": Plant(
+        "digamma float32 inplace\n[inplace] result: ",
+        operator="digamma_",
+        kernel=lambda x: x,
+    ),
+    "out_writes_nothing": Plant(
+        "digamma float32 out\n[out] result: Tensor-likes",
+        operator="digamma.out",
+        kernel=lambda x, out: out,
+    ),
+    "wrong_backward": Plant(
+        "digamma float32 bwd\n[bwd] gradient[0]: Tensor-likes",
+        operator="polygamma",  # of which the gradient of digamma is made
+        kernel=lambda n, x: torch.zeros_like(x),
+    ),
+    "wrong_strides": Plant(
+        "triu float32 fwd\n[fwd] strides of tensor 0",
+        operator="triu",
+        kernel=lambda x, k=0: x.cpu().triu(k).mT.contiguous().mT.npu(),
+        options=("--ops", "^triu$", "--strict"),
+    ),
+    "no_error": Plant(
+        "gather any wrong_calls\n[wrong_calls] no error instead of cpu's",
+        operator="gather",
+        kernel=lambda x, dim, index, sparse_grad=False: torch.zeros_like(x),
+        options=("--ops", "^gather$", "--variants", "fwd,wrong_calls"),
+    ),
+    "not_found_again": Plant(
+        "float32 again\n[again] not found again: 1 of its launches",
+        kernel=_of_another_launch,
+    ),
+    "crash": Plant(
+        "digamma all crash\nended with SIGSEGV; at float32 fwd",
+        kernel=lambda x: os.kill(os.getpid(), signal.SIGSEGV),
+    ),
+    "hang": Plant(
+        "digamma all crash\nno end within 5 s; at float32 fwd",
+        kernel=lambda x: threading.Event().wait(),
+        options=("--limit", "5"),
+    ),
+    "no_samples": Plant(
+        "nothing was compared: digamma", samples=lambda *_, **__: iter(())
+    ),
+    "samples_raise": Plant("nothing was compared: digamma", samples=_refuse),
+    "nothing": Plant("operators checked: 1, failed: 0, findings: 0"),
 }
 
 
 def _run(plant: str, folder: Path) -> int:
+    from tests.conformance import run
+    from tests.search import report
+
     output = os.open(folder / f"{plant}.txt", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     warnings.simplefilter("ignore")
+    report.OUT = folder / plant
     sys.argv[1:] = [
-        *("--ops", "^digamma$", "--dtypes", "float32", "--seed", "1"),
-        *("--jobs", "1", "--json", str(folder / f"{plant}.json")),
-        *OPTIONS.get(plant, []),
+        *("--ops", "^digamma$", "--dtypes", "float32", "--seed", "1", "--jobs", "1"),
+        *PLANTS[plant].options,
     ]
     PLANTS[plant]()
     status = run.main()
@@ -155,6 +153,8 @@ def _run(plant: str, folder: Path) -> int:
 
 
 def main() -> None:
+    from tests.conformance import session  # noqa: F401 - before the forks
+
     folder, statuses = Path(sys.argv[1]), {}
     gc.freeze()  # Else each run searches all that is imported for garbage.
     for plant in PLANTS:

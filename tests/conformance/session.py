@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,18 +18,24 @@ from tests.conformance.changed import changed
 from tests.conformance.check import Run
 from tests.conformance.checks import Checker, Options
 from tests.conformance.reached import reached, touches
-from tests.conformance.selection import FIXED_SEED, THIRDS, third
-from tests.conformance.workers import Crash, work_through
+from tests.search.children import Died, work_through
+from tests.search.report import ROOT, new_seed
 
-ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = {op.full_name: op for op in op_db}
+THIRDS = 3
+FIXED_SEED = 1  # of a run that is not over all operators
+
+
+def third(names: Iterable[str], which: int) -> list[str]:
+    """Return every third name from `which` on, of the names in order."""
+    return sorted(names)[which::THIRDS]
 
 
 def seed_of(command: argparse.Namespace) -> int:
     """Return the seed of a run's samples: a new one when it is over all operators."""
     if command.seed is not None:
         return command.seed
-    return secrets.randbelow(2**31) if command.all else FIXED_SEED
+    return new_seed() if command.all else FIXED_SEED
 
 
 class Session:
@@ -79,7 +83,7 @@ class Session:
             reach = self._touches(found.operators)
             for name, answer in self._work(sorted(others), reach):
                 # What crashes is to be checked.
-                if answer is True or isinstance(answer, Crash):
+                if answer is True or isinstance(answer, Died):
                     touched.append(name)
         print(f"and whose code changed {found.told}: {len(touched)}", flush=True)
         return touched
@@ -105,17 +109,10 @@ class Session:
         random.Random(self.seed).shuffle(shuffled)
         done = []
         for name, answer in self._work(shuffled, work):
-            if isinstance(answer, Crash):
-                answer = {
-                    "name": name,
-                    "dtypes": {},
-                    "crash": answer.reason,
-                    "seconds": answer.seconds,
-                }
+            if isinstance(answer, Died):
+                answer = {"name": name, "dtypes": {}, "crash": str(answer)}
             done.append(answer)
         return {
-            "seed": self.seed,
-            "torch": torch.__version__,
             "options": {k: str(v) for k, v in vars(self.command).items()},
             "ops": sorted(done, key=lambda op: str(op["name"])),
         }

@@ -18,7 +18,6 @@ from tests.conformance.changed import (
 )
 from tests.conformance.reached import reached, touches
 from tests.conformance.run import parse
-from tests.conformance.selection import FIXED_SEED, FIXED_THIRD, THIRDS, third
 
 ROOT = Path(__file__).resolve().parents[2]
 # As csrc/ops/shapes_of_rows.cpp: functions, and the table that names them.
@@ -116,19 +115,13 @@ def commit(root: Path, days: float = 0) -> None:
     git(root, "commit", "-q", "--allow-empty", "-m", "x", date=when)
 
 
-def test_the_thirds_are_everything_once():
+def test_the_thirds_are_everything_once_and_a_gate_has_one_of_them_and_one_seed():
+    from tests.conformance.session import FIXED_SEED, THIRDS, seed_of, third
+
     names = [f"op{i}" for i in range(10)]
 
-    parts = [third(names, which) for which in range(THIRDS)]
-
-    assert sorted(name for part in parts for name in part) == sorted(names)
-    assert {len(part) for part in parts} == {3, 4}
-
-
-def test_a_gate_has_one_third_and_seed_and_a_run_over_all_a_new_seed():
-    from tests.conformance.session import seed_of
-
-    assert parse([]).third == FIXED_THIRD
+    assert sorted(n for which in range(THIRDS) for n in third(names, which)) == names
+    assert parse([]).third == 0
     assert {seed_of(parse([])) for _ in range(5)} == {FIXED_SEED}
     assert len({seed_of(parse(["--all"])) for _ in range(5)}) == 5
     assert seed_of(parse(["--all", "--seed", "7"])) == 7
@@ -144,45 +137,39 @@ def test_a_changed_runner_changes_all_forms_and_a_wrapper_its_own():
     assert [name for name in before if wrapper[name] != before[name]] == ["add.out"]
 
 
-def test_nothing_changed_in_a_clean_tree(repository):
-    assert changed(repository, "HEAD").operators == set()
+@pytest.mark.parametrize(
+    ("written", "selected"),
+    [
+        ({}, set()),
+        # What the generator of the working tree writes is compared, not its text.
+        (
+            {"codegen/gen.py": GENERATOR.replace("return out;", "return (out);")},
+            {"add"},
+        ),
+        ({"codegen/gen.py": f"# new\n{GENERATOR}"}, set()),
+        # A file written by hand names its operators, also one that is gone.
+        (
+            {
+                "manual/copy.cpp": 'm.impl("copy_", copy); m.impl("equal", 1); "none"',
+                "manual/new.cpp": 'm.impl("mm", 1);',
+            },
+            {"copy_", "equal", "mm"},
+        ),
+        ({"manual/copy.cpp": None}, {"copy_"}),
+        # What all operators share changes everything.
+        ({"launch.h": "int shared;\n"}, None),
+        ({"launch.h": "// other\n"}, set()),
+    ],
+)
+def test_changed_operators_are_those_of_changed_code(repository, written, selected):
+    for name, text in written.items():
+        path = repository / OPS / name
+        path.unlink() if text is None else path.write_text(text)
 
+    found = changed(repository, "HEAD")
 
-def test_the_generated_text_of_the_working_tree_is_compared(repository):
-    (repository / "csrc/ops/codegen/gen.py").write_text(
-        GENERATOR.replace("return out;", "return (out);")
-    )
-
-    assert changed(repository, "HEAD").operators == {"add"}
-
-
-def test_another_text_of_the_generator_that_writes_the_same_changes_nothing(repository):
-    (repository / "csrc/ops/codegen/gen.py").write_text(f"# new\n{GENERATOR}")
-
-    assert changed(repository, "HEAD").operators == set()
-
-
-def test_a_file_written_by_hand_names_its_operators(repository):
-    (repository / "csrc/ops/manual/copy.cpp").write_text(
-        'm.impl("copy_", TORCH_FN(copy)); m.impl("equal", 1); "no operator"'
-    )
-    (repository / "csrc/ops/manual/new.cpp").write_text('m.impl("mm", 1);')
-
-    assert changed(repository, "HEAD").operators == {"copy_", "equal", "mm"}
-
-
-def test_what_all_operators_share_changes_everything(repository):
-    (repository / "csrc/ops/launch.h").write_text("int shared;\n")
-    assert changed(repository, "HEAD").everything
-
-    (repository / "csrc/ops/launch.h").write_text("// other\n")
-    assert not changed(repository, "HEAD").everything
-
-
-def test_a_file_that_is_gone_named_its_operators(repository):
-    (repository / "csrc/ops/manual/copy.cpp").unlink()
-
-    assert changed(repository, "HEAD").operators == {"copy_"}
+    assert found.everything == (selected is None)
+    assert found.operators == (selected or set())
 
 
 @pytest.mark.parametrize(
@@ -195,6 +182,7 @@ def test_a_file_that_is_gone_named_its_operators(repository):
         ("// why", "// because", set()),
         ("using at", "#include <cmath>\nusing at", set()),
         ("&table[0]", "&table[1]", {"histc", "trace", "mode"}),
+        ('{"aten::mode"', '{"aten::sin", like},\n    {"aten::mode"', {"sin"}),
     ],
 )
 def test_a_changed_function_of_a_row_changes_the_operators_of_the_row(
@@ -209,27 +197,24 @@ def test_a_changed_function_of_a_row_changes_the_operators_of_the_row(
     assert changed(repository, "HEAD").operators == selected
 
 
-def test_a_new_row_changes_its_operator_alone(repository):
-    (repository / "csrc/ops/widened.cpp").write_text(SHAPES)
-    commit(repository)
+def test_each_function_of_a_shape_table_is_reached_by_a_row():
+    found = {
+        path.name: per_row(without_comments(path.read_text()))
+        for path in (ROOT / OPS).glob("shapes_of_*.cpp")
+    }
 
-    more = SHAPES.replace('{"aten::mode"', '{"aten::sin", like},\n    {"aten::mode"')
-    (repository / "csrc/ops/widened.cpp").write_text(more)
-
-    assert changed(repository, "HEAD").operators == {"sin"}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / OPS).glob("shapes_of_*.cpp")), ids=str)
-def test_each_function_of_a_shape_table_is_reached_by_a_row(path):
-    rows = per_row(without_comments(path.read_text()))
-
-    if len(rows) > 1:  # shapes_of_lists.cpp has no rows: it goes by prefixes
-        assert rows[""].count("return") == 1  # the look-up in the table
+    # One return: of the look-up in the table. shapes_of_lists.cpp goes by prefixes.
+    assert found
+    assert not [
+        name
+        for name, rows in found.items()
+        if len(rows) > 1 and rows[""].count("return") != 1
+    ]
 
 
 def test_a_changed_shape_function_is_selected_whichever_third_it_is_in(tmp_path):
     """The function of histc in this tree."""
-    from tests.conformance.session import OPERATORS
+    from tests.conformance.session import OPERATORS, third
 
     name = "csrc/ops/shapes_of_rows.cpp"
     text = (ROOT / name).read_text()
@@ -262,14 +247,13 @@ def test_the_base_follows_from_the_commit_alone(tmp_path, repository, days):
     assert first.operators == ({"copy_", "equal"} if days > 1 else set())
 
 
-def test_without_an_older_commit_nothing_is_known(repository):
+def test_without_an_older_commit_nothing_is_known_and_a_missing_base_is_an_error(
+    repository,
+):
     found = changed(repository)
 
     assert found.operators == set()
     assert "no older commit" in found.told
-
-
-def test_a_base_that_is_not_there_is_an_error(repository):
     with pytest.raises(ValueError, match="no commit 'gone'"):
         changed(repository, "gone")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from tests.differential import planted_more
+from tests.differential import planted
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
 from tests.differential.refused import refused
@@ -26,7 +26,7 @@ def prepare(plant: str | None = None) -> None:
     os.environ["NPU_DISPATCH_DEVICES"] = DEVICES
     torch.set_num_threads(1)
     if plant:
-        planted_more.BUGS[plant]()
+        planted.BUGS[plant]()
 
 
 def allocated() -> int:

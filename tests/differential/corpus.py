@@ -17,9 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.differential import child
 from tests.differential.check import check_all
 from tests.differential.compare import Difference
+from tests.search.children import Died, call
 
 FOLDER = Path(__file__).with_name("corpus")
 # Ends a program; the next one's variables are its own.
@@ -50,9 +50,9 @@ def keep(path: Path, folder: Path = FOLDER) -> Path:
     return kept
 
 
-def difference(path: Path) -> Difference | child.Died | None:
+def difference(path: Path) -> Difference | Died | None:
     """Run a file's programs on both devices, in a process of their own."""
-    return child.call(check_all, read(path))
+    return call(check_all, read(path))
 
 
 def files(kind: str) -> list[Path]:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tests.differential import (
     authors as a,
     authors_functions as f,
-    authors_more as m,
     authors_numbers as n,
     authors_sizes as z,
     authors_states as s,
@@ -20,8 +19,7 @@ from tests.differential.machine import Machine, Trace
 SHORTEST, LONGEST = 3, 15
 THEME = 6
 # How often each is asked, of the sum.
-Author = Callable[[Context], str | None]
-AUTHORS: list[Author] = [
+AUTHORS: list[a.Author] = [
     author
     for author, weight in {
         a.make: 3,
@@ -39,16 +37,16 @@ AUTHORS: list[Author] = [
         a.overwrite: 4,
         a.storage: 2,
         a.read: 2,
-        m.written_out: 3,
-        m.reduce: 4,
-        m.multiply: 3,
-        m.index: 4,
-        m.join: 3,
-        m.layer: 4,
-        m.foreach: 3,
-        m.differentiate: 8,
-        m.switch: 2,
-        m.nest: 1,
+        a.written_out: 3,
+        a.reduce: 4,
+        a.multiply: 3,
+        a.index: 4,
+        a.join: 3,
+        a.layer: 4,
+        a.foreach: 3,
+        a.differentiate: 8,
+        a.switch: 2,
+        a.nest: 1,
         z.large: 2,
         z.wrong_size: 3,
         n.ends: 2,
@@ -71,12 +69,12 @@ AUTHORS: list[Author] = [
 ]
 
 
-def write_step(choices: Choices, machine: Machine, theme: list[Author]) -> str:
+def write_step(choices: Choices, machine: Machine, theme: list[a.Author]) -> str:
     context = Context(choices, machine.names)
     author = choices.pick(AUTHORS if choices.chance(4) else theme)
     far = choices.chance(9)
     step = author(context) or a.make(context) or ""
-    return m.elsewhere(context, step) if far else step
+    return a.elsewhere(context, step) if far else step
 
 
 def write(

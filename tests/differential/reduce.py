@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.differential import child
 from tests.differential.check import check
+from tests.search.children import Died, call
 
 Programs = list[list[str]]
 Test = Callable[[list], bool]
@@ -26,8 +26,8 @@ def shorter(programs: Programs, kind: str, plant: str | None = None) -> Programs
     """Return as few steps as show a difference of this kind, or None if none do."""
 
     def shows(attempt: Programs) -> bool:
-        found = child.call(check, attempt, plant, seconds=60)
-        if isinstance(found, child.Died):
+        found = call(check, attempt, plant, seconds=60)
+        if isinstance(found, Died):
             return kind == "died"
         return found is not None and found.kind == kind
 

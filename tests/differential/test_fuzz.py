@@ -9,24 +9,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.differential import corpus
+from tests.differential import corpus, planted
 from tests.differential.compare import Difference
-from tests.differential.fuzz import Finding
+from tests.differential.fuzz import keep
+from tests.search.report import ROOT, Report
 
-ROOT = Path(__file__).resolve().parents[2]
-PLANTED = [
-    name
-    for file in ("planted.py", "planted_more.py")
-    for name in re.findall(
-        r"^@bug\ndef (\w+)", Path(__file__).with_name(file).read_text(), re.M
-    )
-]
-
+# Of sequences in which every bug that is planted is found.
+FIXED = ("--seed", "1", "--rounds", "4")
 
 # As long as a slow machine takes: what is run is bounded by its number.
 PATIENCE = 900
@@ -45,32 +38,31 @@ def fuzz(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize("bug", sorted(planted.BUGS))
 def test_planted_bug_is_found_and_written_for_the_corpus(bug, tmp_path):
     done = fuzz(
-        *("--plant", bug, "--seed", "1", "--seconds", "60"),
-        *("--findings", str(tmp_path)),
+        *("--plant", bug, *FIXED),
+        *("--findings", str(tmp_path), "--report", str(tmp_path / "fuzz.json")),
     )
 
     assert done.returncode == 1, done.stdout + done.stderr[-2000:]
-    assert ": 0 findings" not in done.stdout
-    written = list(tmp_path.iterdir())
+    written = [path for path in tmp_path.iterdir() if path.suffix == ".py"]
     assert written or "(not again in a process of its own)" in done.stdout
     for path in written:
         assert f"tests.differential.corpus keep {path}\n" in done.stdout
         assert all(corpus.read(path))
 
 
-def test_a_finding_is_kept_as_the_programs_that_it_is(tmp_path):
+def test_a_finding_is_kept_as_the_programs_that_it_is(tmp_path, capsys):
     (tmp_path / "corpus" / "mended").mkdir(parents=True)
     programs = [["t0 = data((3,), float32, 1)"], ["t1 = t0 + 1", "t1.neg_()"]]
     difference = Difference(1, "t1.neg_()", "values of t1", "1\n2", "x" * 200)
-    finding = Finding(7, programs, difference)
 
-    told = finding.tell(tmp_path / "findings")
+    keep(Report("fuzz", folder=tmp_path / "findings"), 7, programs, difference)
     [path] = (tmp_path / "findings").iterdir()
     kept = corpus.keep(path, tmp_path / "corpus")
 
+    told = capsys.readouterr().out
     assert f"python -m tests.differential.corpus keep {path}" in told
     assert path.name.startswith("values_neg_")
     assert not path.exists()
@@ -92,17 +84,18 @@ def test_what_is_kept_replaces_nothing(tmp_path):
 def ended(done: subprocess.CompletedProcess[str], capfd: Any) -> str:
     """Show what was run, and return its last line; it must have found nothing."""
     seeds = re.findall(r"^--seed (\d+)", done.stdout, re.M)
-    [summary] = [line for line in done.stdout.splitlines() if " sequences, " in line]
+    summary = done.stdout.splitlines()[-1]
     with capfd.disabled():
         print(f"\nseeds {' '.join(seeds)}: {summary}")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     return summary
 
 
-def test_the_same_4000_sequences_do_on_the_device_what_they_do_on_cpu(capfd):
-    done = fuzz("--seed", "1", "--rounds", "10", "--keep-going")
+def test_the_same_sequences_do_on_the_device_what_they_do_on_cpu(capfd, tmp_path):
+    report = str(tmp_path / "fuzz.json")
+    done = fuzz(*FIXED, "--keep-going", "--report", report)
 
-    assert ended(done, capfd).startswith("4000 sequences, ")
+    assert ended(done, capfd).startswith("sequences: 1,600, ")
 
 
 @pytest.mark.nightly
@@ -110,4 +103,4 @@ def test_new_sequences_do_on_the_device_what_they_do_on_cpu(capfd):
     """Their seeds are printed; --seed repeats a round."""
     done = fuzz("--seconds", "120", "--keep-going")
 
-    assert not ended(done, capfd).startswith("0 ")
+    assert not ended(done, capfd).startswith("sequences: 0,")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import warnings
 
@@ -18,6 +19,7 @@ PROGRAMS = 120
 FOR_CHILDREN = ("backward", "grad", "jacrev", "vjp", "drawn", "checkpoint", "compiled")
 
 
+@functools.cache
 def warm() -> None:
     """Import what first calls import, and spare children the search for garbage.
 

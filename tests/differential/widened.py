@@ -26,6 +26,14 @@ WIDER = {
     torch.complex32: torch.complex64,
     torch.bool: torch.uint8,
 }
+# How far a result may be from that of the wider dtype.
+TOLERANCE = {
+    torch.float16: 4e-3,
+    torch.bfloat16: 4e-2,
+    torch.complex32: 8e-3,
+    torch.float32: 1e-5,
+    torch.float64: 1e-10,
+}
 
 
 def read(source: str) -> set[tuple[str, torch.dtype]]:

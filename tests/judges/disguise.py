@@ -8,14 +8,13 @@ all the same.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal import common_device_type
-from torch.testing._internal.common_device_type import NATIVE_DEVICES
 
 _LITERAL = sys.intern("cpu")
 
@@ -73,6 +72,14 @@ class Torch(ModuleType):
         return getattr(torch, name)
 
 
+@functools.cache
+def _let_it_run() -> None:
+    # Its import takes a second, which most suites spare.
+    from torch.testing._internal import common_device_type as known
+
+    known.NATIVE_DEVICES = (*known.NATIVE_DEVICES, Name("cpu"))
+
+
 def put_on(item: pytest.Item) -> None:
     """Disguise the device that a test has as an argument, or by its class."""
     arguments = getattr(item, "funcargs", {})
@@ -86,7 +93,7 @@ def put_on(item: pytest.Item) -> None:
         for made in getattr(owner, item.name).__defaults__ or ():
             if isinstance(made, dict) and "device" in made:
                 made["device"] = Name("cpu")
-        common_device_type.NATIVE_DEVICES = (*NATIVE_DEVICES, Name("cpu"))
+        _let_it_run()
     elif arguments.get("device") == "cpu":
         arguments["device"] = Name("cpu")
     else:

@@ -5,8 +5,8 @@
     python -m tests.judges.run --only opinfo    shards with such a name
     python -m tests.judges.run --keep           docs/judges.json gets what it finds
 
---resume goes on with the run that was interrupted. out/judges/report.json has what
-came of the tests. Status 1 where one fails that docs/judges.json does not know of.
+--resume goes on with the run that was interrupted. out/judges.json has what came of
+the tests. Status 1 where one fails that docs/judges.json does not know of.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tests.judges import shards, suites
 from tests.judges.shards import Outcome, Shard
+from tests.search.report import ROOT, Report, about
 
-KEPT = suites.ROOT / "docs" / "judges.json"
+KEPT = ROOT / "docs" / "judges.json"
 BAD = ("failed", "crashed", "hung")
 LOGS = suites.OUT / "logs"
 PARTS = 3
@@ -141,20 +139,8 @@ def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
         counts[kind] += 1
         if kind in BAD:
             failures.append({"test": name, "outcome": kind, "message": outcome.message})
-    return {"counts": counts, "failures": failures, **about()}
-
-
-def about() -> dict[str, Any]:
-    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-    commit = subprocess.run(
-        command, cwd=suites.ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return {
-        "ended": datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16],
-        "commit": commit,
-        "torch": torch.__version__,
-        "cores": os.cpu_count(),
-    }
+    ended = datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16]
+    return {"counts": counts, "failures": failures, "ended": ended, **about()}
 
 
 def read_kept() -> dict[str, Any]:
@@ -162,13 +148,11 @@ def read_kept() -> dict[str, Any]:
     return json.loads(KEPT.read_text()) if KEPT.exists() else {}
 
 
-def unknown(found: dict[str, Any], known: set[str]) -> list[str]:
-    """Return the failures of a part that are not known."""
-    return [
-        f"{f['test']}: {f['outcome']}: {f['message']}"
-        for f in found["failures"]
-        if f["test"] not in known
-    ]
+def unknown(found: dict[str, Any], kept: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the failures of a part that are not known from kept ones."""
+    parts = [part for suite in kept.values() for part in suite["parts"].values()]
+    known = {failure["test"] for part in parts for failure in part["failures"]}
+    return [failure for failure in found["failures"] if failure["test"] not in known]
 
 
 def main() -> int:
@@ -183,14 +167,8 @@ def main() -> int:
     options = parser.parse_args()
     if not options.resume:
         shutil.rmtree(LOGS, ignore_errors=True)
-    kept = read_kept()
-    known = {
-        failure["test"]
-        for suite in kept.values()
-        for part in suite["parts"].values()
-        for failure in part["failures"]
-    }
-    new: list[str] = []
+    kept, known = read_kept(), read_kept()
+    report = Report("judges", details=kept)
     for suite in suites.SUITES:
         if options.suite not in (None, suite.name):
             continue
@@ -201,12 +179,18 @@ def main() -> int:
         for part in range(PARTS) if options.part is None else [options.part]:
             found = judged(suite, options.only, Work(part, options.workers))
             entry["parts"][str(part)] = found
-            new += unknown(found, known)
-            print(suite.name, part, json.dumps(found["counts"]), flush=True)
-            target = KEPT if options.keep else suites.OUT / "report.json"
-            target.write_text(json.dumps(kept, indent=1) + "\n")
-    print(*new, sep="\n")
-    return 1 if new and not options.keep else 0
+            for outcome, number in found["counts"].items():
+                report.counts[outcome] = report.counts.get(outcome, 0) + number
+            for new in unknown(found, known):
+                what = f"{new['test']}: {new['outcome']}"
+                words = f"--no-install --part {part} --suite '{suite.name}'"
+                again = f"python -m tests.judges.run {words}"
+                report.find(what, new["message"], again=again)
+            report.write()
+            if options.keep:
+                KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    status = report.end()
+    return 0 if options.keep else status
 
 
 if __name__ == "__main__":

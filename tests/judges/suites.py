@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.judges import debian
 from tests.judges.shards import Shard
+from tests.search.report import ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(ROOT / "tools"))
 import libraries
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 OUT = ROOT / "out" / "judges"
 VENV = OUT / "venv"
 PYTHON = VENV / "bin" / "python"

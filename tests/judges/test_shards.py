@@ -8,6 +8,9 @@ import pytest
 
 from tests.judges import shards, told
 
+# Two runs of pytest, on a slow machine, too.
+pytestmark = pytest.mark.timeout(900)
+
 SUITE = """
 import os, pytest, torch
 def test_right(): pass
@@ -37,7 +40,7 @@ def outcomes(shard: shards.Shard, log: Path) -> dict[str, str]:
 
 
 def test_every_test_has_an_outcome_whatever_the_others_do(
-    wicked: shards.Shard, tmp_path: Path
+    wicked: shards.Shard, forked: None, tmp_path: Path
 ) -> None:
     assert outcomes(wicked, tmp_path / "log.jsonl") == {
         "test_broken.py": "failed",
@@ -52,7 +55,7 @@ def test_every_test_has_an_outcome_whatever_the_others_do(
 
 
 def test_an_interrupted_run_goes_on_with_the_test_that_it_was_in(
-    wicked: shards.Shard, tmp_path: Path
+    wicked: shards.Shard, forked: None, tmp_path: Path
 ) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(
@@ -78,7 +81,9 @@ def test_parts_of_a_suite_are_the_suite(tmp_path: Path) -> None:
     assert all(len(part) > 20 for part in parts)
 
 
-def test_only_what_is_named_runs(wicked: shards.Shard, tmp_path: Path) -> None:
+def test_only_what_is_named_runs_in_an_interpreter_of_its_own(
+    wicked: shards.Shard, tmp_path: Path
+) -> None:
     names = tmp_path / "names"
     names.write_text("test_wicked.py::test_wrong\n")
     chosen = shards.Shard(

@@ -12,10 +12,8 @@ import functools
 import json
 import os
 import re
-import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -23,10 +21,16 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from tests.mutants import judges, mutate
+from tests.search.report import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from interpreter import Process, Zygote
+from process_group import started
+
 COPIED = (
     *("csrc", "npu_dispatch", "pytest_npu_dispatch", "tests", "bench", "examples"),
     *("docs", "tools"),
@@ -38,6 +42,12 @@ PATIENCE, LEAST_S, LEAST_SUITE_S = 3, 20, 8
 ASKED_S = 20
 
 
+# In a session of its own, so that all that it started can be ended.
+PYTEST = (
+    "import os, sys; os.setsid();import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+)
+
+
 def call(
     command: Iterable[str | Path],
     cwd: Path,
@@ -45,80 +55,21 @@ def call(
     **env: str,
 ) -> tuple[bool, str]:
     """Run it with all that it starts; whether it ended well in time, its output."""
-    child = subprocess.Popen(
-        [str(part) for part in command],
-        cwd=cwd,
-        env={**os.environ, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    env = {**os.environ, **env}
+    with (
+        tempfile.TemporaryFile() as out,
+        started([*command], out, cwd=cwd, env=env) as child,
+    ):
+        return _ended(child, timeout, out)
+
+
+def _ended(child: Any, timeout: float | None, out: IO[bytes]) -> tuple[bool, str]:
     try:
-        out, _ = child.communicate(timeout=timeout)
+        code = child.wait(timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
         return False, "hangs"
-    except BaseException:  # Ctrl-C
-        os.killpg(child.pid, signal.SIGKILL)
-        raise
-    if child.returncode:
-        # What a dead test has left running.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-    return child.returncode == 0, out
-
-
-class Zygote:
-    """Python programs from a process that has imported torch (support/zygote.py)."""
-
-    # In a session of its own, so that all that it started can be ended.
-    PYTEST = (
-        "import os, sys; os.setsid();import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    )
-
-    def __init__(self, support: Path, env: dict[str, str]) -> None:
-        self.env = env
-        self.requests, theirs = socket.socketpair()
-        code = "import sys; sys.path[0] = sys.argv[1]; import zygote; zygote.main()"
-        command = [sys.executable, "-c", code, str(support)]
-        off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        with theirs:
-            self.process = subprocess.Popen(
-                command, stdin=theirs.fileno(), env={**env, **off}
-            )
-
-    def pytest(
-        self,
-        arguments: list[str],
-        cwd: Path,
-        timeout: float | None,
-        env: dict[str, str],
-    ) -> tuple[bool, str]:
-        """As call()."""
-        argv = ["-c", self.PYTEST, *arguments]
-        request = {"argv": argv, "env": {**self.env, **env}, "cwd": str(cwd)}
-        ours, theirs = socket.socketpair()
-        # A file: a pipe would stay open in what a dead test has left running.
-        with tempfile.TemporaryFile() as out, Path(os.devnull).open() as null:
-            files = [null.fileno(), out.fileno(), out.fileno(), theirs.fileno()]
-            socket.send_fds(self.requests, [b"f"], files)
-            theirs.close()
-            ours.sendall(json.dumps(request).encode())
-            ours.shutdown(socket.SHUT_WR)
-            with ours, ours.makefile("r") as answers:
-                pid = int(answers.readline())
-                readable, _, _ = select.select([ours], [], [], timeout)
-                code = int(answers.readline() or 1) if readable else None
-            if code != 0:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
-            if code is None:
-                return False, "hangs"
-            out.seek(0)
-            return code == 0, out.read().decode(errors="replace")
+    out.seek(0)
+    return code == 0, out.read().decode(errors="replace")
 
 
 def must(result: tuple[bool, str]) -> None:
@@ -351,15 +302,28 @@ class Build:
     ) -> tuple[bool, str]:
         # Most hang where they hang at once; a single test has less patience.
         options = ["-q", "-p", "no:cacheprovider", "-o", "timeout=60", "--tb=line"]
-        return self.zygote.pytest([*options, *arguments], self.tree, limit, env)
+        argv = ["-c", PYTEST, *options, *arguments]
+        # A file: a pipe would stay open in what a dead test has left running.
+        with tempfile.TemporaryFile() as out:
+            files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            request = {"argv": argv, "env": {**self.env, **env}, "cwd": str(self.tree)}
+            child = Process(self.zygote, {**request, "imports_torch": False}, **files)
+            found = _ended(child, limit, out)
+        if not found[0]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        return found
 
     @functools.cached_property
-    def zygote(self) -> Zygote:
+    def env(self) -> dict[str, str]:
         site = [str(self.work / "site"), os.environ.get("PYTHONPATH", "")]
         path = os.pathsep.join(site).rstrip(os.pathsep)
         # Teams that spin take the machine from whoever else is on it.
-        env = {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}
-        return Zygote(ROOT / "tests" / "support", env)
+        return {"OMP_WAIT_POLICY": "passive", **os.environ, "PYTHONPATH": path}
+
+    @functools.cached_property
+    def zygote(self) -> Zygote:
+        return Zygote({**self.env, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
 
     @contextlib.contextmanager
     def _notes(self) -> Iterator[Path]:

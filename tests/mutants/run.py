@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import os
 import random
 import sys
@@ -14,7 +13,8 @@ import time
 from pathlib import Path
 
 from tests.mutants import judges, mutate
-from tests.mutants.build import ROOT, Build
+from tests.mutants.build import Build
+from tests.search.report import ROOT, Report, new_seed
 
 # More than are wanted are planted, as the compiler does not take all.
 SPARE = 1.5
@@ -100,6 +100,7 @@ def _first_failure(suite: str, out: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     print(f"seed {args.seed}: again with --seed {args.seed}", flush=True)
+    report = Report("mutants", args.seed, told=("planted", "noticed"))
     began = time.monotonic()
     samples = {
         (folder, orders): mutate.without_overlaps(drawn(folder, orders, count, args))
@@ -150,8 +151,18 @@ def run(args: argparse.Namespace) -> int:
                     row["by"] = "" if ok else _first_failure("all of pytest", out)
                     print(f"{mutant}\n  again: {row['by'] or 'SURVIVES'}", flush=True)
         rows += judged.values()
-        _write(rows, args)
-    return _report(rows, args)
+        _tell(report, rows)
+    for row in rows:
+        if not row["by"]:
+            place = row["mutant"].split(": ")[0]
+            words = f"--folders {row['folder']} --only {place}: --seed {args.seed}"
+            again = f"python -m tests.mutants.run {words}"
+            report.find(f"survives: {row['mutant']}", again=again)
+    report.end()
+    # A folder with good tests is no excuse for another.
+    folders = {row["folder"] for row in rows if row["kind"] == "mistakes"}
+    shares = [_share(report, folder) for folder in folders]
+    return int(min(shares, default=0.0) < args.least)
 
 
 def _judged(
@@ -165,40 +176,21 @@ def _judged(
     return {"folder": folder, "kind": kind, "mutant": str(mutant), "by": by}
 
 
-def _figures(rows: list[dict[str, str]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return how many were killed and planted, by folder and kind."""
-    folders: dict[str, dict[str, dict[str, int]]] = {}
+def _tell(report: Report, rows: list[dict[str, str]]) -> None:
+    """Count those that were planted and noticed, of each folder and kind, too."""
+    report.counts = dict.fromkeys(report.told, 0)
     for row in rows:
-        figures = folders.setdefault(row["folder"], {})
-        figure = figures.setdefault(row["kind"], {"killed": 0, "planted": 0})
-        figure["planted"] += 1
-        figure["killed"] += bool(row["by"])
-    return folders
+        of = f"{row['folder']}, {row['kind']}"
+        for name in ("planted", "noticed") if row["by"] else ("planted",):
+            for key in (name, f"{of}: {name}"):
+                report.counts[key] = report.counts.get(key, 0) + 1
+    report.details = {"mutants": rows}
+    report.write()
 
 
-def _write(rows: list[dict[str, str]], args: argparse.Namespace) -> None:
-    result = {"seed": args.seed, "folders": _figures(rows), "mutants": rows}
-    (args.work / "results.json").write_text(json.dumps(result, indent=1))
-
-
-def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
-    folders = _figures(rows)
-    print(
-        "\n| folder | planted are | killed | planted | share |\n|---|---|---|---|---|"
-    )
-    for folder, figures in folders.items():
-        for kind, figure in figures.items():
-            share = 100 * figure["killed"] / figure["planted"]
-            counts = f"{figure['killed']} | {figure['planted']}"
-            print(f"| `{folder}` | {kind} | {counts} | {share:.0f} % |")
-    for row in rows:
-        if not row["by"]:
-            print(f"survives: {row['mutant']}")
-    print(f"seed {args.seed}")
-    # A folder with good tests is no excuse for another.
-    mistakes = [f["mistakes"] for f in folders.values() if "mistakes" in f]
-    shares = [f["killed"] / f["planted"] for f in mistakes]
-    return int(min(shares, default=0.0) < args.least)
+def _share(report: Report, folder: str) -> float:
+    of = f"{folder}, mistakes"
+    return report.counts.get(f"{of}: noticed", 0) / report.counts[f"{of}: planted"]
 
 
 def main() -> int:
@@ -209,7 +201,7 @@ def main() -> int:
     parser.add_argument("--per-folder", type=int, default=40, metavar="N")
     parser.add_argument("--orders", type=int, default=10, metavar="N", help="a folder")
     parser.add_argument("--minutes", type=float, default=60, help="of all folders")
-    parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    parser.add_argument("--seed", default=str(new_seed()))
     parser.add_argument(
         "--files", type=int, metavar="N", help="of so many files of each folder only"
     )

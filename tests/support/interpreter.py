@@ -109,8 +109,8 @@ class Forked(Spawned):
 class Zygote:
     """The process that has imported torch; it starts when first needed."""
 
-    def __init__(self) -> None:
-        self._env = environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    def __init__(self, env: dict[str, str] | None = None) -> None:
+        self._env = env or environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
 

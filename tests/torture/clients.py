@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.torture import options
+from tests.torture import part
 
 TOKEN = "torture-" + "t" * 24
 HOSTS = (
@@ -188,11 +187,12 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = options.parser(__doc__, 20)
-    parser.add_argument("--silent", type=int, default=400)
-    asked = parser.parse_args()
-    found = asyncio.run(campaign(asked.seconds, asked.seed, asked.silent))
-    print(json.dumps(found))
+    part.main(
+        __doc__,
+        lambda asked: asyncio.run(campaign(asked.seconds, asked.seed, asked.silent)),
+        seconds=20,
+        options=lambda p: p.add_argument("--silent", type=int, default=400),
+    )
 
 
 if __name__ == "__main__":

@@ -8,21 +8,20 @@ stepping_clock.cpp in front of libc.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import itertools
-import json
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.torture import options, program, victims
+from tests.torture import part, program, victims
 from tests.torture.faults import start_again
+from tests.torture.part import Told
 
-Told = dict[str, Any]
 HOUR_NS = 3600 * 10**9
 # By how much the wall clock and the monotonic one step.
 STEPS = {
@@ -102,36 +101,25 @@ def case(kind: str, position: int, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def campaign(seconds: float, seed: int) -> Told:
-    wanted = victims.expected()
-    end = time.monotonic() + seconds
-    told: Told = {"seed": seed, "cases": 0, "bad": [], "hangs": 0, "complete": False}
+def campaign(asked: argparse.Namespace) -> Told:
+    wanted, told = victims.expected(), part.sums(asked.seed)
     places = range(-1, len(program.STEPS) + 1)
     order = [(kind, position) for kind in STEPS for position in places]
-    random.Random(seed).shuffle(order)
-    for kind, position in order:
-        if time.monotonic() > end:
-            return told
-        found = case(kind, position, wanted)
-        told["cases"] += 1
-        told["hangs"] += bool(found.get("hang"))
-        if found.get("bad"):
-            told["bad"].append({"kind": kind, "position": position, **found})
-    told["complete"] = True
+    random.Random(asked.seed).shuffle(order)
+    for kind, position in part.in_time(order, asked.seconds, told):
+        part.add(told, case(kind, position, wanted), kind, position)
     return told
 
 
-def main() -> None:
-    parser = options.parser(__doc__)
-    parser.add_argument("--one", nargs=2, metavar=("KIND", "POSITION"))
-    asked = parser.parse_args()
-    start_again(SOURCE)
-    if asked.one:
-        kind, position = asked.one
-        print(json.dumps(case(kind, int(position), victims.expected()), indent=1))
-        return
-    print(json.dumps(campaign(asked.seconds, asked.seed)))
+def one(kind: str, position: str) -> Told:
+    return case(kind, int(position), victims.expected())
 
 
 if __name__ == "__main__":
-    main()
+    part.main(
+        __doc__,
+        campaign,
+        one=one,
+        asks=("KIND", "POSITION"),
+        start=lambda: start_again(SOURCE),
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import json
 import os
 import pickle
 import random
@@ -19,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from npu_dispatch.processes import Processes
 from npu_dispatch.ranks import all_ranks, flight_recorder
 from npu_dispatch.stats import StatsError, StatsReader
 from npu_dispatch.timeline.trace_file import TraceError, TraceFile
-from tests.torture import options
+from tests.torture import part
 
 LIMIT_S, LIMIT_BYTES = 30, 4 << 30
 WORDS = (0, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32)
@@ -180,6 +180,12 @@ def shuffled(data: bytes, rng: random.Random) -> bytes:
     return pickle.dumps(dump)
 
 
+def where(error: Exception) -> str:
+    """Return the line that has raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
 def attempt(kind: str, path: Path, data: bytes) -> str:
     """Give it to the reader; return "" or what should not have come of it."""
     path.write_bytes(data)
@@ -192,13 +198,7 @@ def attempt(kind: str, path: Path, data: bytes) -> str:
     except refusal:
         pass
     except Exception as error:
-        trace = error.__traceback__
-        while trace and trace.tb_next:
-            trace = trace.tb_next
-        where = (
-            f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
-        )
-        return f"{type(error).__name__}: {str(error)[:100]} at {where}"
+        return f"{type(error).__name__}: {str(error)[:100]} at {where(error)}"
     took = time.monotonic() - began
     return f"took {took:.0f} s" if took > LIMIT_S / 3 else ""
 
@@ -234,11 +234,5 @@ def campaign(seconds: float, seed: int) -> dict[str, Any]:
     return told
 
 
-def main() -> None:
-    parser = options.parser(__doc__, 20)
-    asked = parser.parse_args()
-    print(json.dumps(campaign(asked.seconds, asked.seed)))
-
-
 if __name__ == "__main__":
-    main()
+    part.main(__doc__, lambda asked: campaign(asked.seconds, asked.seed), seconds=20)

@@ -6,24 +6,24 @@ of its own (victims.py), at a position or a moment that is drawn.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
-import json
+import itertools
 import os
 import random
 import resource
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from tests.torture import options, program, victims
+from tests.torture import part, program, victims
+from tests.torture.part import Told
 from tests.torture.stops import stopped
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
@@ -31,7 +31,6 @@ _WALL = 0x40000000
 LATE_DRIVER = (
     Path(__file__).resolve().parents[2] / "build/core/tests/cpp/libnpu_delayed.so"
 )
-Told = dict[str, Any]
 
 
 def _fail_late() -> None:
@@ -141,8 +140,7 @@ def stopped_launchers(drawn: int, wanted: program.State) -> Told:
         if libc.ptrace(_DETACH, thread, 0, 0):
             os.waitpid(thread, _WALL)  # it was killed while it stood still
 
-    def stop_some(pid: int, pipe: int) -> None:
-        del pipe
+    def stop_some(pid: int) -> None:
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             for thread in _launchers(pid):
@@ -268,8 +266,7 @@ def ctrl_c(drawn: int, wanted: program.State) -> Told:
             pass
         return _judged(result, wanted, "KeyboardInterrupt")
 
-    def at_some_time(pid: int, pipe: int) -> None:
-        del pipe
+    def at_some_time(pid: int) -> None:
         time.sleep(0.02 + after)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
@@ -309,8 +306,7 @@ def killed(drawn: int, wanted: program.State) -> Told:
     after = 0.02 + rng.random() * 0.2
     numbers: list[int] = []
 
-    def kill(pid: int, pipe: int) -> None:
-        del pipe
+    def kill(pid: int) -> None:
         numbers.append(pid)
         time.sleep(after)
         os.kill(pid, signal.SIGKILL)
@@ -340,8 +336,7 @@ def killed_watcher(drawn: int, wanted: program.State) -> Told:
 
     after = rng.random() * 0.1
 
-    def watch(pid: int, pipe: int) -> None:
-        del pipe
+    def watch(pid: int) -> None:
         watcher = os.fork()
         if watcher == 0:
             with Processes(pid=pid) as processes:
@@ -355,29 +350,6 @@ def killed_watcher(drawn: int, wanted: program.State) -> Told:
         return _judged(victims.outcome(wanted), wanted)
 
     return victims.in_child(body, while_it_runs=watch)
-
-
-def subinterpreter(drawn: int, wanted: program.State) -> Told:
-    """Import the device in a subinterpreter: refused, or right, and no crash."""
-    del drawn
-
-    def body() -> Told:
-        import _xxsubinterpreters as interpreters
-
-        result = victims.outcome(wanted)
-        one = interpreters.create()
-        with contextlib.suppress(interpreters.RunFailedError):
-            interpreters.run_string(one, "import npu_dispatch._C")
-        interpreters.destroy(one)
-        # From then on torch refuses every backward, on each device: it asks
-        # PyGILState_Check whether its caller holds the GIL.
-        if torch.arange(6.0).npu().mul(2).sum().item() != 30:
-            return {"bad": "wrong after a subinterpreter"}
-        if left := victims.left_behind():
-            return {"bad": f"left behind: {left}"}
-        return result if "right" in result else {"bad": str(result)}
-
-    return victims.in_child(body)
 
 
 CASES: dict[str, Callable[[int, program.State], Told]] = {
@@ -396,7 +368,6 @@ CASES: dict[str, Callable[[int, program.State], Told]] = {
         exits,
         killed,
         killed_watcher,
-        subinterpreter,
     )
 }
 # As often as there is something else to hit.
@@ -410,39 +381,29 @@ WEIGHTS = {
 }
 
 
-def campaign(seconds: float, seed: int, only: str | None = None) -> Told:
-    rng = random.Random(seed)
-    wanted = victims.expected()
-    told: Told = {"seed": seed, "cases": {}, "bad": [], "hangs": 0}
-    end = time.monotonic() + seconds
-    names = [only] if only else list(CASES)
+def campaign(asked: argparse.Namespace) -> Told:
+    rng = random.Random(asked.seed)
+    wanted, told = victims.expected(), part.sums(asked.seed)
+    names = [asked.only] if asked.only else list(CASES)
     weights = [WEIGHTS.get(name, 1) for name in names]
-    order = iter(names)
     # From there on in turn, so that each position comes before any comes again.
     drawn_first = {name: rng.randrange(1 << 32) for name in names}
-    while time.monotonic() < end:
-        name = next(order, None) or rng.choices(names, weights)[0]
-        drawn = drawn_first[name] + told["cases"].get(name, 0)
-        found = CASES[name](drawn, wanted)
-        told["cases"][name] = told["cases"].get(name, 0) + 1
-        told["hangs"] += bool(found.get("hang"))
-        if found.get("bad"):
-            told["bad"].append({"case": name, "drawn": drawn, "bad": found["bad"]})
-            print(name, drawn, found["bad"], file=sys.stderr, flush=True)
+    others = (rng.choices(names, weights)[0] for _ in itertools.count())
+    for name in part.in_time(itertools.chain(names, others), asked.seconds, told):
+        drawn = drawn_first[name] + told["by_kind"].get(name, 0)
+        part.add(told, CASES[name](drawn, wanted), name, drawn)
     return told
 
 
-def main() -> None:
-    parser = options.parser(__doc__)
-    parser.add_argument("--only", choices=sorted(CASES))
-    parser.add_argument("--one", nargs=2, metavar=("CASE", "DRAWN"))
-    asked = parser.parse_args()
-    if asked.one:
-        name, drawn = asked.one
-        print(json.dumps(CASES[name](int(drawn), victims.expected()), indent=1))
-        return
-    print(json.dumps(campaign(asked.seconds, asked.seed, asked.only)))
+def one(name: str, drawn: str) -> Told:
+    return CASES[name](int(drawn), victims.expected())
 
 
 if __name__ == "__main__":
-    main()
+    part.main(
+        __doc__,
+        campaign,
+        one=one,
+        asks=("CASE", "DRAWN"),
+        options=lambda p: p.add_argument("--only", choices=sorted(CASES)),
+    )

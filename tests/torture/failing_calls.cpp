@@ -174,48 +174,27 @@ int posix_memalign(void** to, size_t alignment, size_t bytes) noexcept {
 }
 void* mmap(void* at, size_t bytes, int allow, int flags, int file,
            off_t from) noexcept {
-  using F = void* (*)(void*, size_t, int, int, int, off_t);
-  static const auto real = next<F>("mmap");
+  REAL(mmap);
   return fails(kMmap, CALLER) ? (errno = ENOMEM, reinterpret_cast<void*>(-1))
                               : real(at, bytes, allow, flags, file, from);
 }
 int pthread_create(pthread_t* to, const pthread_attr_t* how,
                    void* (*run)(void*), void* with) noexcept {
-  using F = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const auto real = next<F>("pthread_create");
+  REAL(pthread_create);
   return fails(kThread, CALLER) ? EAGAIN : real(to, how, run, with);
 }
-int eventfd(unsigned value, int flags) noexcept {
-  using F = int (*)(unsigned, int);
-  static const auto real = next<F>("eventfd");
-  return fails(kDescriptor, CALLER) ? refused() : real(value, flags);
-}
-int memfd_create(const char* name, unsigned flags) noexcept {
-  using F = int (*)(const char*, unsigned);
-  static const auto real = next<F>("memfd_create");
-  return fails(kDescriptor, CALLER) ? refused() : real(name, flags);
-}
-int socket(int family, int type, int protocol) noexcept {
-  using F = int (*)(int, int, int);
-  static const auto real = next<F>("socket");
-  return fails(kDescriptor, CALLER) ? refused() : real(family, type, protocol);
-}
-int socketpair(int family, int type, int protocol, int to[2]) noexcept {
-  using F = int (*)(int, int, int, int*);
-  static const auto real = next<F>("socketpair");
-  return fails(kDescriptor, CALLER) ? refused()
-                                    : real(family, type, protocol, to);
-}
-int epoll_create1(int flags) noexcept {
-  using F = int (*)(int);
-  static const auto real = next<F>("epoll_create1");
-  return fails(kDescriptor, CALLER) ? refused() : real(flags);
-}
-int pipe2(int to[2], int flags) noexcept {
-  using F = int (*)(int*, int);
-  static const auto real = next<F>("pipe2");
-  return fails(kDescriptor, CALLER) ? refused() : real(to, flags);
-}
+#define DESCRIPTOR(name, takes, gives)                          \
+  int name takes noexcept {                                     \
+    static const auto real = next<int(*) takes>(#name);         \
+    return fails(kDescriptor, CALLER) ? refused() : real gives; \
+  }
+DESCRIPTOR(eventfd, (unsigned value, int flags), (value, flags))
+DESCRIPTOR(memfd_create, (const char* name, unsigned flags), (name, flags))
+DESCRIPTOR(socket, (int a, int type, int protocol), (a, type, protocol))
+DESCRIPTOR(socketpair, (int a, int type, int b, int to[2]), (a, type, b, to))
+DESCRIPTOR(epoll_create1, (int flags), (flags))
+DESCRIPTOR(pipe2, (int to[2], int flags), (to, flags))
+#undef DESCRIPTOR
 
 // Opens a file by libc's function of that name. No disk has room for a new one.
 #define OPEN(name)                                                     \
@@ -262,53 +241,41 @@ FOPEN(fopen)
 FOPEN(fopen64)
 #undef FOPEN
 
-ssize_t write(int file, const void* from, size_t bytes) {
-  REAL(write);
-  return disk_fails(file, CALLER) ? refused() : real(file, from, bytes);
-}
-ssize_t writev(int file, const iovec* from, int parts) {
-  REAL(writev);
-  return disk_fails(file, CALLER) ? refused() : real(file, from, parts);
-}
-#define PWRITE(name)                                                           \
-  ssize_t name(int file, const void* from, size_t bytes, off_t at) {           \
-    using F = ssize_t (*)(int, const void*, size_t, off_t);                    \
-    static const auto real = next<F>(#name);                                   \
-    return disk_fails(file, CALLER) ? refused() : real(file, from, bytes, at); \
+// A call that writes to `file`: what it fails with, and whether it may throw.
+#define DISK(result, name, takes, gives, failure, throws)       \
+  result name takes throws {                                    \
+    static const auto real = next<result(*) takes>(#name);      \
+    return disk_fails(file, CALLER) ? (failure) : (real gives); \
   }
+#define PWRITE(name)                                                        \
+  DISK(ssize_t, name, (int file, const void* from, size_t bytes, off_t at), \
+       (file, from, bytes, at), refused(), )
+#define TRUNCATE(name) \
+  DISK(int, name, (int file, off_t bytes), (file, bytes), refused(), noexcept)
+#define ALLOCATE(name)                                                  \
+  DISK(int, name, (int file, off_t at, off_t bytes), (file, at, bytes), \
+       error.load(), )
+DISK(ssize_t, write, (int file, const void* from, size_t bytes),
+     (file, from, bytes), refused(), )
+DISK(ssize_t, writev, (int file, const iovec* from, int parts),
+     (file, from, parts), refused(), )
 PWRITE(pwrite)
 PWRITE(pwrite64)
-#undef PWRITE
-#define TRUNCATE(name)                                               \
-  int name(int file, off_t bytes) noexcept {                         \
-    using F = int (*)(int, off_t);                                   \
-    static const auto real = next<F>(#name);                         \
-    return disk_fails(file, CALLER) ? refused() : real(file, bytes); \
-  }
 TRUNCATE(ftruncate)
 TRUNCATE(ftruncate64)
-#undef TRUNCATE
-#define ALLOCATE(name)                                                      \
-  int name(int file, off_t at, off_t bytes) {                               \
-    using F = int (*)(int, off_t, off_t);                                   \
-    static const auto real = next<F>(#name);                                \
-    return disk_fails(file, CALLER) ? error.load() : real(file, at, bytes); \
-  }
 ALLOCATE(posix_fallocate)
 ALLOCATE(posix_fallocate64)
+DISK(int, fsync, (int file), (file), refused(), )
+#undef PWRITE
+#undef TRUNCATE
 #undef ALLOCATE
-int fsync(int file) {
-  REAL(fsync);
-  return disk_fails(file, CALLER) ? refused() : real(file);
-}
+#undef DISK
 int rename(const char* from, const char* to) noexcept {
-  using F = int (*)(const char*, const char*);
-  static const auto real = next<F>("rename");
+  REAL(rename);
   return disk_fails(to, CALLER) ? refused() : real(from, to);
 }
 pid_t fork() noexcept {
-  using F = pid_t (*)();
-  static const auto real = next<F>("fork");
+  REAL(fork);
   return fails(kFork, CALLER) ? (errno = EAGAIN, -1) : real();
 }
 

@@ -6,21 +6,21 @@ with failing_calls.cpp in front of libc.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import errno
-import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support import preload
-from tests.torture import options
+from tests.torture import part
+from tests.torture.part import Told
 
 _LIBRARY = ("new", "malloc", "mmap", "thread", "descriptor", "disk", "fork")
 # What the library is told, and what a call then fails with.
@@ -75,7 +75,7 @@ def places(kind: str, every: bool, wanted: Any) -> list[int]:
 
     calls = Calls()
 
-    def count() -> dict[str, Any]:
+    def count() -> Told:
         calls.arm(kind, 0)
         result = _everything(wanted)
         calls.disarm()
@@ -91,7 +91,7 @@ def places(kind: str, every: bool, wanted: Any) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
-def _everything(wanted: Any) -> dict[str, Any]:
+def _everything(wanted: Any) -> Told:
     """Run the program, and what it does not have: a coroutine's wait, a fork.
 
     All of it is traced, so that there is a trace's file.
@@ -123,13 +123,13 @@ def _everything(wanted: Any) -> dict[str, Any]:
     return result
 
 
-def inject(kind: str, n: int, wanted: Any) -> dict[str, Any]:
+def inject(kind: str, n: int, wanted: Any) -> Told:
     """Fail one call of a cold program; return what came of it."""
     from tests.torture import victims
 
     calls = Calls()
 
-    def body() -> dict[str, Any]:
+    def body() -> Told:
         calls.arm(kind, n)
         result = _everything(wanted)
         failed = calls.failed
@@ -157,39 +157,20 @@ def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
     yield from rest
 
 
-def campaign(seconds: float, every: bool, seed: int) -> dict[str, Any]:
+def campaign(asked: argparse.Namespace) -> Told:
     from tests.torture import victims
 
-    wanted = victims.expected()
-    end = time.monotonic() + seconds
-    told: dict[str, Any] = {"seed": seed, "cases": 0, "injected": 0, "raised": 0}
-    told |= {"right": 0, "by_kind": {}, "bad": [], "hangs": 0, "complete": True}
-    for kind, n in cases(every, seed, wanted):
-        if time.monotonic() > end:
-            told["complete"] = False
-            break
-        found = inject(kind, n, wanted)
-        count(told, kind, found)
-        if found.get("bad"):
-            told["bad"].append({"kind": kind, "n": n, **found})
-            print(kind, n, found, file=sys.stderr, flush=True)
+    wanted, told = victims.expected(), part.sums(asked.seed)
+    order = cases(asked.every, asked.seed, wanted)
+    for kind, n in part.in_time(order, asked.seconds, told):
+        part.add(told, inject(kind, n, wanted), kind, n)
     return told
 
 
-def count(told: dict[str, Any], kind: str, found: dict[str, Any]) -> None:
-    """Add a case to the sums: a fault is one where a call is known to have failed.
+def one(kind: str, n: str) -> Told:
+    from tests.torture import victims
 
-    Calls of several threads come in another order each time, and the n-th may not
-    come at all. A child that hung or died has not said whether it did.
-    """
-    told["cases"] += 1
-    told["hangs"] += bool(found.get("hang"))
-    if not found.get("failed"):
-        return
-    told["injected"] += 1
-    told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
-    if not found.get("bad"):
-        told["raised" if "raised" in found else "right"] += 1
+    return inject(kind, int(n), victims.expected())
 
 
 def start_again(source: Path = SOURCE) -> None:
@@ -205,20 +186,14 @@ def start_again(source: Path = SOURCE) -> None:
         sys.exit(subprocess.run(command, env=env, check=False).returncode)
 
 
-def main() -> None:
-    parser = options.parser(__doc__)
-    parser.add_argument("--every", action="store_true", help="every n of each kind")
-    parser.add_argument("--one", nargs=2, metavar=("KIND", "N"), help="this one only")
-    asked = parser.parse_args()
-    start_again()
-    if asked.one:
-        from tests.torture import victims
-
-        found = inject(asked.one[0], int(asked.one[1]), victims.expected())
-        print(json.dumps(found, indent=1))
-        return
-    print(json.dumps(campaign(asked.seconds, asked.every, asked.seed)))
-
-
 if __name__ == "__main__":
-    main()
+    part.main(
+        __doc__,
+        campaign,
+        one=one,
+        asks=("KIND", "N"),
+        options=lambda p: p.add_argument(
+            "--every", action="store_true", help="every n of each kind"
+        ),
+        start=start_again,
+    )

@@ -9,21 +9,20 @@ unfinished lies about; then it writes twice as if nothing had been.
 
 from __future__ import annotations
 
+import argparse
 import gc
-import json
 import os
 import random
 import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
-from tests.torture import options
-from tests.torture.faults import Calls, count, start_again
+from tests.torture import part
+from tests.torture.faults import Calls, start_again
+from tests.torture.part import Told
 
 KINDS = ("ENOSPC", "EIO", "EMFILE", "ENFILE")
-Told = dict[str, Any]
 
 
 class _Case:
@@ -116,41 +115,29 @@ def writer(name: str, kind: str, end: float, only: int = 0) -> Told:
     return victims.in_child(body)
 
 
-def campaign(seconds: float, seed: int) -> Told:
+def campaign(asked: argparse.Namespace) -> Told:
     from tests.torture.writers import WRITERS
 
-    end = time.monotonic() + seconds
-    told: Told = {"seed": seed, "cases": 0, "injected": 0, "raised": 0, "right": 0}
-    told |= {"by_kind": {}, "bad": [], "hangs": 0, "complete": False}
+    end, told = time.monotonic() + asked.seconds, part.sums(asked.seed)
     order = [(name, kind) for name in WRITERS for kind in KINDS]
-    random.Random(seed).shuffle(order)
-    for name, kind in order:
-        if time.monotonic() > end:
-            return told
+    random.Random(asked.seed).shuffle(order)
+    for name, kind in part.in_time(order, asked.seconds, told):
         found = writer(name, kind, end)
-        if found.get("bad"):  # it ended, or hangs
-            count(told, kind, found)
-            told["bad"].append({"writer": name, "kind": kind, **found})
-            continue
-        for case in found["cases"]:
-            count(told, kind, case)
-            if case.get("bad"):
-                told["bad"].append({"writer": name, "kind": kind, **case})
-    told["complete"] = True
+        # Where the child has ended badly or hangs there is one case: the last.
+        for case in found.get("cases", [found]):
+            part.add(told, case, kind, name, case.get("n", ""))
     return told
 
 
-def main() -> None:
-    parser = options.parser(__doc__)
-    parser.add_argument("--one", nargs=3, metavar=("WRITER", "KIND", "N"))
-    asked = parser.parse_args()
-    start_again()
-    if asked.one:
-        name, kind, n = asked.one
-        print(json.dumps(writer(name, kind, time.monotonic() + 600, int(n)), indent=1))
-        return
-    print(json.dumps(campaign(asked.seconds, asked.seed)))
+def one(kind: str, name: str, n: str) -> Told:
+    return writer(name, kind, time.monotonic() + 600, int(n))
 
 
 if __name__ == "__main__":
-    main()
+    part.main(
+        __doc__,
+        campaign,
+        one=one,
+        asks=("KIND", "WRITER", "N"),
+        start=start_again,
+    )

@@ -37,6 +37,7 @@ class Target:
 
         name = "segment" if kind == "collectives" else kind
         self.read, self.refusal = damaged_files.READERS[name]
+        self.where = damaged_files.where
         self.path, self.findings, self.kind = path, findings, kind
         self.known: set[str] = set()
         data = path.read_bytes()
@@ -74,12 +75,7 @@ class Target:
         except self.refusal:
             pass
         except Exception as error:
-            trace = error.__traceback__
-            while trace and trace.tb_next:
-                trace = trace.tb_next
-            code = trace.tb_frame.f_code if trace else None
-            where = f"{code.co_filename}:{trace.tb_lineno}" if code and trace else ""
-            told = f"{type(error).__name__} at {where}"
+            told = f"{type(error).__name__} at {self.where(error)}"
             if told not in self.known:
                 self.known.add(told)
                 found = {"what": f"{told}: {str(error)[:100]}", "input": data.hex()}

@@ -9,16 +9,16 @@ place of the first and the last from each place in the code.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.search.report import ROOT, Report
+from tests.torture.part import Told
+
 SOAK = ROOT / "build" / "core" / "tests" / "cpp" / "soak"
 # Of the time that there is.
 SHARES = {
@@ -33,10 +33,10 @@ SHARES = {
     "clients": 0.06,
 }
 FAULTS = ("faults", "warm_faults", "files")
-Told = dict[str, Any]
+TOLD = ("faults injected", "hangs", "tasks lost", "wrong, in all")
 
 
-def part(name: str, seconds: float, *flags: str) -> Told:
+def run_part(name: str, seconds: float, *flags: str) -> Told:
     """Run a part in a process of its own; return its JSON."""
     command = [sys.executable, "-m", f"tests.torture.{name}", "--seconds", str(seconds)]
     command += flags
@@ -62,57 +62,30 @@ def part(name: str, seconds: float, *flags: str) -> Told:
     return told
 
 
-def figures(parts: dict[str, Told]) -> Told:
+def figures(parts: dict[str, Told]) -> dict[str, float]:
     """Return the few numbers that say what was done, and what came of it."""
 
-    def of(name: str, key: str) -> Any:
-        return parts.get(name, {}).get(key, 0)
+    def of(key: str, *names: str) -> float:
+        return sum(parts.get(name, {}).get(key, 0) for name in names)
 
-    def of_faults(key: str) -> int:
-        return sum(int(of(name, key)) for name in FAULTS)
-
-    cases = of("endings", "cases") or {}
-    inputs = of("damaged_files", "inputs") or {}
+    inputs = parts.get("damaged_files", {}).get("inputs", {})
     return {
-        "tasks soaked, null driver": of("null", "tasks"),
-        "operators soaked": of("soak", "operators"),
-        "faults injected": of_faults("injected"),
-        "of them: typed error": of_faults("raised"),
-        "of them: right result": of_faults("right"),
-        "kernels thrown, stops, forks, signals, exits": sum(cases.values()),
-        "clocks stepped": of("clocks", "cases"),
+        "tasks soaked, null driver": of("tasks", "null"),
+        "operators soaked": of("operators", "soak"),
+        "faults injected": of("injected", *FAULTS),
+        "of them: typed error": of("raised", *FAULTS),
+        "of them: right result": of("right", *FAULTS),
+        "kernels thrown, stops, forks, signals, exits": of("cases", "endings"),
+        "clocks stepped": of("cases", "clocks"),
         "bad inputs tried": sum(inputs.values()),
-        "scrapes served": of("clients", "scrapes"),
-        "/livez asked": of("clients", "livez_asked"),
-        "/livez answered": of("clients", "livez"),
-        "/livez, slowest, ms": of("clients", "livez_worst_ms"),
-        "hangs": sum(told.get("hangs", 0) for told in parts.values()),
-        "tasks lost": of("null", "lost"),
+        "scrapes served": of("scrapes", "clients"),
+        "/livez asked": of("livez_asked", "clients"),
+        "/livez answered": of("livez", "clients"),
+        "/livez, slowest, ms": of("livez_worst_ms", "clients"),
+        "hangs": of("hangs", *parts),
+        "tasks lost": of("lost", "null"),
         "wrong, in all": sum(len(told.get("bad", [])) for told in parts.values()),
     }
-
-
-def about(began: float) -> Told:
-    """Return what a run's figures depend on."""
-
-    def git(*words: str) -> str:
-        command = ["git", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    # "+": the files are not those of the commit.
-    changed = "+" if git("status", "--porcelain", "--untracked-files=no") else ""
-    return {
-        "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(began)),
-        "commit": git("rev-parse", "--short", "HEAD") + changed,
-        "cores": os.cpu_count(),
-        "torch": importlib.metadata.version("torch"),
-    }
-
-
-def table(found: Told) -> str:
-    rows = [f"| {name} | {value:,} |" for name, value in found.items()]
-    return "\n".join(["| what | figure |", "|---|---|", *rows])
 
 
 def main() -> None:
@@ -120,29 +93,27 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=6)
     parser.add_argument("--only", choices=sorted(SHARES), action="append")
     parser.add_argument("--every", action="store_true", help="every cold call")
-    parser.add_argument("--json", type=Path, default=ROOT / "out" / "torture.json")
+    parser.add_argument("--json", type=Path, help="instead of out/torture.json")
     options = parser.parse_args()
     chosen = options.only or list(SHARES)
     whole = sum(SHARES[name] for name in chosen)
     parts: dict[str, Told] = {}
-    start, told = time.monotonic(), about(time.time())
+    report = Report("torture", path=options.json, told=TOLD)
     for name in chosen:
         seconds = options.minutes * 60 * SHARES[name] / whole
         print(f"{name}: {seconds:.0f} s", file=sys.stderr, flush=True)
         began = time.monotonic()
         flags = ["--every"] if name == "faults" and options.every else []
-        parts[name] = part(name, seconds, *flags)
+        parts[name] = run_part(name, seconds, *flags)
         parts[name]["took_s"] = round(time.monotonic() - began, 1)
-        for wrong in parts[name].get("bad", []):
-            print(f"  {name}: {wrong}", file=sys.stderr, flush=True)
-    found = figures(parts)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    told["minutes"] = round((time.monotonic() - start) / 60, 1)
-    told["seeds"] = {name: of["seed"] for name, of in parts.items() if "seed" in of}
-    told |= {"figures": found, "parts": parts}
-    options.json.write_text(json.dumps(told, indent=2) + "\n")
-    print(table(found))
-    sys.exit(bool(found["wrong, in all"] or found["hangs"]))
+        for bad in parts[name].get("bad", []):
+            wrong = bad if isinstance(bad, dict) else {"what": bad}
+            what = f"{name}: {wrong['what']}"
+            report.find(what, wrong.get("text", ""), again=wrong.get("again", ""))
+    report.counts = figures(parts)
+    report.seed = {name: of["seed"] for name, of in parts.items() if "seed" in of}
+    report.details = {"parts": parts}
+    sys.exit(report.end())
 
 
 if __name__ == "__main__":

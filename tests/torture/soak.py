@@ -7,10 +7,8 @@ made and dropped, graphs, errors, the sanitizer on for every fourth round.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.stats import StatsReader
-from tests.torture import options
+from tests.torture import part
 
 ROUND = 4000
 RING = 8192  # slots
@@ -131,13 +129,5 @@ def campaign(seconds: float, seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = options.parser(__doc__)
-    asked = parser.parse_args()
-    found = campaign(asked.seconds, asked.seed)
-    print(json.dumps(found))
-    sys.exit(bool(found["bad"]))
-
-
 if __name__ == "__main__":
-    main()
+    part.main(__doc__, lambda asked: campaign(asked.seconds, asked.seed))

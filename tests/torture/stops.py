@@ -11,15 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.diagnosis.watchdog import _stuck_for
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.ranks.evidence import evidence_of
 from tests.torture import program, victims
+from tests.torture.part import Told
 
-Told = dict[str, Any]
 _LONG_S = 0.5  # and what the watchdog calls a standstill is less
 
 
@@ -114,8 +113,7 @@ def stopped(drawn: int, wanted: program.State) -> Told:
             return {"bad": str(result)}
         return victims.again(wanted)
 
-    def watch(pid: int, pipe: int) -> None:
-        del pipe
+    def watch(pid: int) -> None:
         watchers.append(_Watcher(pid, long))
         watchers[0].run()
 

@@ -9,6 +9,7 @@ error; then every stream is usable, and now and then the program works.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -21,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import preload
-from tests.torture import options
-from tests.torture.faults import SOURCE, Calls, count
+from tests.torture import part
+from tests.torture.faults import SOURCE, Calls
+from tests.torture.part import Told
 
 # A case takes milliseconds; the machine may be busy.
 PATIENCE_S = float(os.environ.get("NPU_TORTURE_PATIENCE_S", "40"))
@@ -75,9 +77,7 @@ class Campaign:
     def __init__(self, library: Path, seconds: float, seed: int) -> None:
         self.env = {**os.environ, "LD_PRELOAD": str(library)}
         self.end = time.monotonic() + seconds
-        self.told: dict[str, Any] = {"seed": seed, "total": 0, "cases": 0}
-        self.told |= {"injected": 0, "by_kind": {}, "raised": 0, "right": 0}
-        self.told |= {"hangs": 0, "bad": []}
+        self.told: Told = {**part.sums(seed), "total": 0}
         self.seed = seed
 
     def run(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Campaign:
                     return last + 1 if self._ended_well(worker, n) else n + 1
                 n = line.get("n", n)
                 if "failed" in line:
-                    self._count(line)
+                    part.add(self.told, line, "new", n, has_one=False)
                     n += 1
                     if n > last:
                         break
@@ -145,29 +145,19 @@ class Campaign:
             how = "hangs"
         worker.kill()
         stderr = worker.communicate()[1].decode(errors="replace")[-2000:]
-        count(self.told, "new", {"hang": how == "hangs"})
-        self.told["bad"].append(f"case {n} {how}: {stderr}")
+        bad = {"hang": how == "hangs", "bad": f"{how}: {stderr}"}
+        part.add(self.told, bad, "new", n, has_one=False)
         return False
 
-    def _count(self, line: dict[str, Any]) -> None:
-        count(self.told, "new", line)
-        if line.get("bad"):
-            self.told["bad"].append(f"case {line['n']}: {line['bad']}")
 
-
-def main() -> None:
-    parser = options.parser(__doc__)
-    parser.add_argument("--first", type=int, help="do the work of one process")
-    asked = parser.parse_args()
-    if asked.first is not None:
-        work(asked.first)
-        return
+def campaign(asked: argparse.Namespace) -> Told:
     with tempfile.TemporaryDirectory() as folder:
-        campaign = Campaign(
-            preload.build(SOURCE, Path(folder)), asked.seconds, asked.seed
-        )
-        print(json.dumps(campaign.run()))
+        library = preload.build(SOURCE, Path(folder))
+        return Campaign(library, asked.seconds, asked.seed).run()
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--first"]:
+        work(int(sys.argv[2]))
+    else:
+        part.main(__doc__, campaign)

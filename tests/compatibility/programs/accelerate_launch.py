@@ -1,4 +1,9 @@
+"""the same by `accelerate launch --num_processes 2`."""
+
 from two_ranks import TORCHRUN, figures_of
+
+LIBRARY = "accelerate"
+ALIAS = True
 
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_processes", "2")
 

@@ -1,5 +1,10 @@
+"""prepare(), accumulation, clipping: 8 steps."""
+
 import torch
 from accelerate import Accelerator
+
+LIBRARY = "accelerate"
+ALIAS = True
 
 
 def run(device):

@@ -1,4 +1,9 @@
+"""the same on two ranks of torchrun."""
+
 from two_ranks import figures_of
+
+LIBRARY = "accelerate"
+ALIAS = True
 
 
 def run(device):

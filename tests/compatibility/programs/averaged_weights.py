@@ -1,5 +1,9 @@
+"""averages of weights: 5 steps."""
+
 import torch
 from torch_ema import ExponentialMovingAverage
+
+LIBRARY = "torch-ema"
 
 
 def run(device):

@@ -1,5 +1,9 @@
+"""integrated gradients, DeepLift, Grad-CAM."""
+
 import torch
 from captum.attr import DeepLift, IntegratedGradients, LayerGradCam, Saliency
+
+LIBRARY = "captum"
 
 
 def run(device):

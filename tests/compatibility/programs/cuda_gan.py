@@ -1,8 +1,13 @@
-"""Two networks of convolutions that train each other, written for CUDA."""
+"""a convolutional GAN that names cuda, the same way: 4 steps.
+
+Two networks of convolutions that train each other, written for CUDA.
+"""
 
 import torch
 import written_for_cuda
 from torch import nn
+
+LIBRARY = "torch"
 
 
 def generator():

@@ -1,4 +1,7 @@
-"""A small GPT: mixed precision, accumulation, a schedule, samples; for CUDA."""
+"""a GPT that names cuda, bf16, by `npu-dispatch run --cuda`: 8 steps, samples.
+
+A small GPT: mixed precision, accumulation, a schedule, samples; for CUDA.
+"""
 
 import contextlib
 import inspect
@@ -9,6 +12,9 @@ import torch
 import written_for_cuda
 from torch import nn
 from torch.nn import functional as F
+
+LIBRARY = "torch"
+RELATIVE = 0.02
 
 WIDTH, HEADS, LENGTH, WORDS = 32, 4, 16, 64
 

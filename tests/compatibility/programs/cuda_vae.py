@@ -1,10 +1,15 @@
-"""An autoencoder of images, written for CUDA."""
+"""a variational autoencoder that names cuda, the same way: 9 steps.
+
+An autoencoder of images, written for CUDA.
+"""
 
 import torch
 import written_for_cuda
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
+
+LIBRARY = "torch"
 
 
 class Autoencoder(nn.Module):

@@ -1,5 +1,10 @@
+"""its accelerator: streams, events, generators, memory, graphs; 5 steps."""
+
 import torch
 from deepspeed.accelerator import get_accelerator
+
+LIBRARY = "deepspeed"
+ALIAS = True
 
 
 def run(device):

@@ -1,4 +1,9 @@
+"""ZeRO-1 on two ranks, accumulation, clipping: 8 batches."""
+
 from two_ranks import figures_of
+
+LIBRARY = "deepspeed"
+ALIAS = True
 
 
 def run(device):

@@ -1,4 +1,9 @@
+"""the same with ZeRO-3."""
+
 from two_ranks import figures_of
+
+LIBRARY = "deepspeed"
+ALIAS = True
 
 
 def run(device):

@@ -1,5 +1,9 @@
+"""tiny UNet: 3 steps, a DDIM loop."""
+
 import torch
 from diffusers import DDIMScheduler, UNet2DModel
+
+LIBRARY = "diffusers"
 
 
 def run(device):

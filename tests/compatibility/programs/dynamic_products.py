@@ -1,5 +1,9 @@
+"""int8 activations and weights of linear layers."""
+
 import torch
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+LIBRARY = "torchao"
 
 
 def run(device):

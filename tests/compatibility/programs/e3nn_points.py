@@ -1,5 +1,9 @@
+"""tensor product, spherical harmonics, gradients."""
+
 import torch
 from e3nn import o3
+
+LIBRARY = "e3nn"
 
 
 def run(device):

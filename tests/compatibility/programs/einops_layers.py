@@ -1,6 +1,10 @@
+"""rearrange, reduce, einsum, a layer: 5 steps."""
+
 import einops
 import torch
 from einops.layers.torch import Rearrange, Reduce
+
+LIBRARY = "einops"
 
 
 def run(device):

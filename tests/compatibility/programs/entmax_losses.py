@@ -1,5 +1,9 @@
+"""sparsemax, entmax15, its loss, gradients."""
+
 import torch
 from entmax import Entmax15Loss, entmax15, sparsemax
+
+LIBRARY = "entmax"
 
 
 def run(device):

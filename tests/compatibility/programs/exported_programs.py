@@ -1,7 +1,11 @@
+"""torch.export: dynamic shapes, save(), load()."""
+
 import io
 
 import torch
 from torch.export import Dim, export, load, save
+
+LIBRARY = "torch"
 
 
 class Model(torch.nn.Module):

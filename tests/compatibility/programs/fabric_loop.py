@@ -1,5 +1,9 @@
+"""Fabric: 4 steps, clipping."""
+
 import lightning
 import torch
+
+LIBRARY = "lightning"
 
 
 def run(device, devices=1, **options):

@@ -1,9 +1,13 @@
+"""masked autoregressive flow: 5 steps."""
+
 import torch
 from nflows.distributions.normal import StandardNormal
 from nflows.flows.base import Flow
 from nflows.transforms.autoregressive import MaskedAffineAutoregressiveTransform
 from nflows.transforms.base import CompositeTransform
 from nflows.transforms.permutations import ReversePermutation
+
+LIBRARY = "nflows"
 
 
 def run(device):

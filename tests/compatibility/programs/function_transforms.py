@@ -1,5 +1,9 @@
+"""torch.func: vmap, grad, jacrev, jvp, hessian."""
+
 import torch
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
+
+LIBRARY = "torch"
 
 
 def run(device):

@@ -1,5 +1,9 @@
+"""GCN and GAT: 5 steps each."""
+
 import torch
 from torch_geometric.nn import GATConv, GCNConv
+
+LIBRARY = "torch-geometric"
 
 
 class Net(torch.nn.Module):

@@ -1,5 +1,9 @@
+"""exact regression: 5 steps, a prediction."""
+
 import gpytorch
 import torch
+
+LIBRARY = "gpytorch"
 
 
 class Model(gpytorch.models.ExactGP):

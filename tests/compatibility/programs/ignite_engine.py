@@ -1,3 +1,5 @@
+"""trainer, evaluator, metrics: 12 steps."""
+
 import torch
 from ignite.engine import (
     Events,
@@ -5,6 +7,8 @@ from ignite.engine import (
     create_supervised_trainer,
 )
 from ignite.metrics import Loss, MeanAbsoluteError, RunningAverage
+
+LIBRARY = "pytorch-ignite"
 
 
 def run(device):

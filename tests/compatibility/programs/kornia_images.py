@@ -1,5 +1,9 @@
+"""blur, colours, rotation, SSIM, gradients."""
+
 import kornia
 import torch
+
+LIBRARY = "kornia"
 
 
 def run(device):

@@ -1,5 +1,10 @@
+"""the same with precision="bf16-mixed"."""
+
 import lightning_fit
 import torch
+
+LIBRARY = "lightning"
+RELATIVE = 0.02
 
 
 class Model(lightning_fit.Model):

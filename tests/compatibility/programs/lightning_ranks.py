@@ -1,4 +1,8 @@
+"""the same with strategy="ddp" on two devices."""
+
 from two_ranks import figures_of
+
+LIBRARY = "lightning"
 
 
 def run(device):

@@ -1,5 +1,9 @@
+"""a miner and three losses, gradients."""
+
 import torch
 from pytorch_metric_learning import distances, losses, miners
+
+LIBRARY = "pytorch-metric-learning"
 
 
 def run(device):

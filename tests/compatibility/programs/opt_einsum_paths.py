@@ -1,5 +1,9 @@
+"""contract(), an expression, gradients."""
+
 import opt_einsum
 import torch
+
+LIBRARY = "opt-einsum"
 
 
 def run(device):

@@ -1,6 +1,11 @@
+"""AdamWScheduleFree, Lion: 6 steps each."""
+
 import torch
 from lion_pytorch import Lion
 from schedulefree import AdamWScheduleFree
+
+LIBRARY = "schedulefree"
+NEEDS = ("lion-pytorch",)
 
 
 def run(device):

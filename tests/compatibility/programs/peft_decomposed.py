@@ -1,6 +1,11 @@
+"""PiSSA and OLoRA on Llama: 5 steps each."""
+
 import peft
 import tiny
 import torch
+
+LIBRARY = "peft"
+NEEDS = ("transformers",)
 
 
 def run(device):

@@ -1,6 +1,11 @@
+"""DoRA on Llama: 5 steps."""
+
 import peft
 import tiny
 import torch
+
+LIBRARY = "peft"
+NEEDS = ("transformers",)
 
 
 def run(device):

@@ -1,6 +1,11 @@
+"""LoRA on Llama: 5 steps, merged."""
+
 import peft
 import tiny
 import torch
+
+LIBRARY = "peft"
+NEEDS = ("transformers",)
 
 
 def run(device):

@@ -1,7 +1,11 @@
+"""SVI: 8 steps."""
+
 import pyro
 import torch
 from pyro.distributions import Delta, Normal
 from pyro.infer import SVI, Trace_ELBO
+
+LIBRARY = "pyro-ppl"
 
 
 def run(device):

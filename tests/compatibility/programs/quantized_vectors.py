@@ -1,5 +1,9 @@
+"""VectorQuantize, FSQ, gradients."""
+
 import torch
 from vector_quantize_pytorch import FSQ, VectorQuantize
+
+LIBRARY = "vector-quantize-pytorch"
 
 
 def run(device):

@@ -1,8 +1,12 @@
+"""examples/train_ray.py: 4 steps of two workers."""
+
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+LIBRARY = "ray"
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "train_ray.py"
 

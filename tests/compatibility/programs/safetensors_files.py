@@ -1,9 +1,13 @@
+"""save_file(), load_file(device), slices."""
+
 import tempfile
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+LIBRARY = "safetensors"
 
 
 def run(device):

@@ -1,5 +1,11 @@
+"""DQN on CartPole: 50 updates, the network's outputs."""
+
 import torch
 from stable_baselines3 import DQN
+
+LIBRARY = "stable-baselines3"
+NEEDS = ("gymnasium",)
+RELATIVE = 0.001
 
 
 def run(device):

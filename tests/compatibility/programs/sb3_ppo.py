@@ -1,6 +1,12 @@
+"""PPO on CartPole: one update of what cpu played, losses and weights."""
+
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import set_random_seed
+
+LIBRARY = "stable-baselines3"
+NEEDS = ("gymnasium",)
+RELATIVE = 0.001
 
 
 def learner(device):

@@ -1,6 +1,11 @@
+"""pooled BERT, cos_sim(), semantic_search()."""
+
 import tiny
 import torch
 from sentence_transformers import models, util
+
+LIBRARY = "sentence-transformers"
+NEEDS = ("transformers",)
 
 
 def run(device):

@@ -1,6 +1,10 @@
+"""NeuralNetClassifier.fit(): 4 epochs."""
+
 import numpy as np
 import torch
 from skorch import NeuralNetClassifier
+
+LIBRARY = "skorch"
 
 
 def run(device):

@@ -1,6 +1,10 @@
+"""two leaky layers in 10 steps of time, gradients."""
+
 import snntorch
 import torch
 from snntorch import surrogate
+
+LIBRARY = "snntorch"
 
 
 def run(device):

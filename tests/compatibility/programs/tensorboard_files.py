@@ -1,8 +1,12 @@
+"""SummaryWriter: scalars, histograms, an image, the graph."""
+
 import tempfile
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
+
+LIBRARY = "tensorboard"
 
 
 def run(device):

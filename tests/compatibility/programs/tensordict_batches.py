@@ -1,6 +1,10 @@
+"""TensorDict, its modules, a step."""
+
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
+
+LIBRARY = "tensordict"
 
 
 def run(device):

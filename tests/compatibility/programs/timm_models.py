@@ -1,7 +1,13 @@
+"""resnet18 and vit_tiny_patch16_224: 3 steps each."""
+
 import torch
 import vision_names  # noqa: F401
 from timm import create_model
 from timm.optim import create_optimizer_v2
+
+LIBRARY = "timm"
+NEEDS = ("huggingface-hub", "pyyaml", "safetensors")
+APART = ("timm", "torchvision", "pillow")
 
 
 def run(device):

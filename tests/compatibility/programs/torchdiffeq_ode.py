@@ -1,5 +1,9 @@
+"""odeint() by rk4 and dopri5, adjoint, gradients."""
+
 import torch
 from torchdiffeq import odeint, odeint_adjoint
+
+LIBRARY = "torchdiffeq"
 
 
 class Field(torch.nn.Module):

@@ -1,5 +1,9 @@
+"""accuracy, F1, AUROC, MSE, a collection."""
+
 import torch
 import torchmetrics
+
+LIBRARY = "torchmetrics"
 
 
 def run(device):

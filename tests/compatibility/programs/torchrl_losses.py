@@ -1,9 +1,13 @@
+"""GAE and ClipPPOLoss: 4 steps."""
+
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
+
+LIBRARY = "torchrl"
 
 
 def run(device):

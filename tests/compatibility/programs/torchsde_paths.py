@@ -1,5 +1,9 @@
+"""sdeint() along a given path, gradients."""
+
 import torch
 import torchsde
+
+LIBRARY = "torchsde"
 
 
 class System(torch.nn.Module):

@@ -1,5 +1,9 @@
+"""BERT, masked language model: 5 steps."""
+
 import tiny
 import torch
+
+LIBRARY = "transformers"
 
 
 def run(device):

@@ -1,4 +1,8 @@
+"""Llama, gradient checkpointing: 5 steps."""
+
 import tiny
+
+LIBRARY = "transformers"
 
 
 def run(device):

@@ -1,4 +1,8 @@
+"""generate(): greedy, beams; dynamic and static cache."""
+
 import tiny
+
+LIBRARY = "transformers"
 
 
 def run(device):

@@ -1,4 +1,8 @@
+"""Llama: 5 steps, sdpa and eager."""
+
 import tiny
+
+LIBRARY = "transformers"
 
 
 def run(device):

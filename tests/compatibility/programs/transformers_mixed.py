@@ -1,6 +1,13 @@
+"""the same with bf16=True."""
+
 import torch
 import transformers_trainer
 from torch.nn.modules.module import register_module_forward_hook
+
+LIBRARY = "transformers"
+NEEDS = ("accelerate",)
+ALIAS = True
+RELATIVE = 0.02
 
 
 def run(device):

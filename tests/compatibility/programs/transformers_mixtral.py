@@ -1,6 +1,10 @@
+"""Mixtral, 4 experts: 5 steps."""
+
 import tiny
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM
+
+LIBRARY = "transformers"
 
 
 def run(device):

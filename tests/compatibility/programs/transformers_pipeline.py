@@ -1,7 +1,12 @@
+"""pipeline(): text-generation, fill-mask, feature-extraction."""
+
 import tiny
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, pipeline
+
+LIBRARY = "transformers"
+NEEDS = ("tokenizers",)
 
 TEXTS = ["one two three", "four five six seven", "eight nine"]
 

@@ -1,4 +1,10 @@
+"""the same on two ranks of torchrun."""
+
 from two_ranks import figures_of
+
+LIBRARY = "transformers"
+NEEDS = ("accelerate",)
+ALIAS = True
 
 
 def run(device):

@@ -1,3 +1,5 @@
+"""generate(do_sample=True): temperature, top-k, top-p, min-p, penalties."""
+
 import tiny
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
@@ -11,6 +13,8 @@ from transformers.generation import (
     TopPLogitsWarper,
     TypicalLogitsWarper,
 )
+
+LIBRARY = "transformers"
 
 WAYS = (
     (TemperatureLogitsWarper(0.7), TopKLogitsWarper(12)),

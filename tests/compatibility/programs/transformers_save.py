@@ -1,8 +1,14 @@
+"""save_pretrained(), from_pretrained(device_map), the loss of both."""
+
 import tempfile
 
 import tiny
 import torch
 from transformers import LlamaForCausalLM
+
+LIBRARY = "transformers"
+NEEDS = ("accelerate", "safetensors")
+ALIAS = True
 
 
 @torch.no_grad()

@@ -1,6 +1,10 @@
+"""T5: 5 steps."""
+
 import tiny
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
+
+LIBRARY = "transformers"
 
 
 def run(device):

@@ -1,8 +1,14 @@
+"""Trainer, tiny GPT-2 with tied weights, 8 steps, evaluation."""
+
 import tempfile
 
 import tiny
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+LIBRARY = "transformers"
+NEEDS = ("accelerate",)
+ALIAS = True
 
 
 class Texts(torch.utils.data.Dataset):

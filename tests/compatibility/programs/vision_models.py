@@ -1,7 +1,13 @@
+"""transforms.v2, mobilenet_v3_small, losses and IoU of boxes."""
+
 import torch
 import vision_names  # noqa: F401
 from torchvision import models, ops
 from torchvision.transforms import v2
+
+LIBRARY = "torchvision"
+NEEDS = ("numpy",)
+APART = ("torchvision", "pillow")
 
 
 def run(device):

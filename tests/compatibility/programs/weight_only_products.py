@@ -1,5 +1,9 @@
+"""int8 weights of linear layers."""
+
 import torch
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+LIBRARY = "torchao"
 
 
 def run(device):

@@ -1,6 +1,10 @@
+"""rotary decoder: 4 steps, generate()."""
+
 import tiny
 import torch
 from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
+
+LIBRARY = "x-transformers"
 
 
 def run(device):
