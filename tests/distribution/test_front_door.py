@@ -13,6 +13,7 @@ import npu_dispatch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import tables
+from pages import BLOCK
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -22,7 +23,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)")
 
 def rows(page: str, name: str) -> list[str]:
     """Return the first column of the table NAME of a page."""
-    (block,) = (b[0] for b in tables.BLOCK.finditer(page) if b[2] == name)
+    (block,) = (b[0] for b in BLOCK.finditer(page) if b[2] == name)
     return re.findall(r"^\| (?!case|---)(.+?) \|", block, re.M)
 
 
@@ -42,13 +43,13 @@ def test_the_index_leads_to_every_page():
 def test_every_table_of_figures_stands_on_one_page_and_has_its_rows():
     pages = {name: (ROOT / name).read_text() for name in tables.PAGES}
     stands = [
-        block[2] for page in pages.values() for block in tables.BLOCK.finditer(page)
+        block[2] for page in pages.values() for block in BLOCK.finditer(page)
     ]
 
     written = {*tables.WRITTEN, "scale"}  # tools/scale.py
     assert sorted(stands) == sorted([*tables.TABLES, *written])
     for page in pages.values():
-        for block in tables.BLOCK.finditer(page):
+        for block in BLOCK.finditer(page):
             if block[2] in written:
                 continue
             words = [row.words for row in tables.TABLES[block[2]][1]]
