@@ -42,9 +42,7 @@ def test_the_index_leads_to_every_page():
 
 def test_every_table_of_figures_stands_on_one_page_and_has_its_rows():
     pages = {name: (ROOT / name).read_text() for name in tables.PAGES}
-    stands = [
-        block[2] for page in pages.values() for block in BLOCK.finditer(page)
-    ]
+    stands = [block[2] for page in pages.values() for block in BLOCK.finditer(page)]
 
     written = {*tables.WRITTEN, "scale"}  # tools/scale.py
     assert sorted(stands) == sorted([*tables.TABLES, *written])
