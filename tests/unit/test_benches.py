@@ -23,7 +23,7 @@ CORE = run_all.CPP / "stats_cost"
 # itself), and libraries of other people.
 AT_NIGHT = {"serve_async", *run_all.LIBRARIES}
 # So does what starts many processes or compiles, whatever the sizes.
-AT_NIGHT |= {"compile", "neighbour", "plan", "step_profile"}
+AT_NIGHT |= {"cold", "compile", "neighbour", "plan", "service", "step_profile"}
 PROGRAMS = [
     pytest.param(
         program,
