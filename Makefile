@@ -214,7 +214,7 @@ coverage: test-coverage
 	$(COVERAGE)/coverage report --skip-covered --sort=miss > out/coverage/python.txt
 	$(COVERAGE)/gcovr -r . -f csrc/ -j $(JOBS) --gcov-ignore-errors=all \
 	  build/core-coverage build/py-coverage --txt out/coverage/cpp.txt
-	tail -n 2 out/coverage/python.txt out/coverage/cpp.txt
+	grep TOTAL out/coverage/python.txt out/coverage/cpp.txt
 
 test-sanitizers: export TSAN_OPTIONS := halt_on_error=1
 test-sanitizers: export UBSAN_OPTIONS := halt_on_error=1

@@ -19,6 +19,8 @@ SEARCHES = ("conformance", "torture", "mutants", "compatibility", "judges")
 PYTEST = re.compile(r"^[= ]*(\d+ [a-z]+(?:, \d+ [a-z]+)*) in \d+\.\d+s.*$", re.M)
 # "97% tests passed, 2 tests failed out of 75"
 CTEST = re.compile(r"tests passed, (\d+) tests failed out of (\d+)$", re.M)
+# "out/coverage/cpp.txt:TOTAL   38664   17564   45%"
+COVERAGE = re.compile(r"coverage/(\w+)\.txt:TOTAL .* (\d+%)$", re.M)
 
 
 def of_tests(log: str) -> str:
@@ -35,6 +37,9 @@ def of_tests(log: str) -> str:
     shown = ("passed", "failed", "error", "skipped")
     if found := [f"{counts[word]:,} {word}" for word in shown if counts[word]]:
         parts.append(f"pytest: {', '.join(found)}")
+    if reached := COVERAGE.findall(log):
+        told = ", ".join(f"{percent} of {what}" for what, percent in reached)
+        parts.append(f"lines reached: {told}")
     return "; ".join(parts)
 
 

@@ -151,6 +151,10 @@ def test_the_fact_of_a_step_is_in_its_log_or_in_its_report_of_this_run(tmp_path)
         "ctest: 49 of 50; pytest: 2,110 passed, 2 failed, 1 skipped"
     )
     assert figures.find("test", "", 0) == ""
+    lines = "out/coverage/python.txt:TOTAL  16539  1437   91%\n"
+    lines += "out/coverage/cpp.txt:TOTAL    38664  37564    97%\n"
+    reached = "lines reached: 91% of python, 97% of cpp"
+    assert figures.find("coverage", lines, 0) == reached
     assert figures.find("mutants", "", 2000, tmp_path) == ""
     told = figures.find("mutants", "", 900, tmp_path)
     assert told == "planted: 3, noticed: 2, findings: 1"
