@@ -350,10 +350,10 @@ dev: $(INSTALLED)
 	$(BIN)/pre-commit install
 	$(BIN)/npu-dispatch doctor
 
-# The pages of reference are made of what is installed.
 try-dev: dev
 	$(BIN)/pre-commit run --all-files
 
+# The pages of reference are made of what is installed.
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict -d out/site
 
