@@ -6,6 +6,7 @@ Results that are held: test_held.py; which graphs there are: graphs/test_replays
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.utils import counters
 
 from npu_dispatch.stats import StatsReader, segment_file
 
@@ -95,6 +97,31 @@ def test_replays_continue_the_random_sequence():
 
     assert draw("reduce-overhead") == want
     assert len({tuple(values) for values in want}) == 5
+
+
+def test_memory_of_many_shapes_is_bounded_and_reported():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 256)).npu()
+    compiled = torch.compile(model, mode="reduce-overhead", dynamic=True)
+    counters.clear()
+
+    def run(sizes: range) -> int:
+        with torch.no_grad():
+            for _ in range(3):
+                for n in sizes:
+                    x = torch.randn(n, 16, device="npu")
+                    torch.testing.assert_close(compiled(x), model(x))
+        gc.collect()
+        torch.npu.empty_cache()
+        return torch.npu.memory_reserved()
+
+    some = run(range(1000, 1032))
+    assert not counters["inductor"]["cudagraph_skips"]
+    more = run(range(1000, 1050))
+
+    # A segment more, for results that are larger than those of graphs given up.
+    assert more - some <= 20 << 20
+    assert counters["inductor"]["cudagraph_skips"] == 1
 
 
 def test_on_another_stream_and_inside_a_capture():
