@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib.metadata
 import json
 import os
 import selectors
@@ -36,7 +37,22 @@ def environment(**changes: str) -> dict[str, str]:
     if (home / "npu_dispatch" / "__init__.py").exists():  # built in place
         paths = [str(home), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    env.setdefault("PYTEST_ADDOPTS", _no_plugins_of_others())
     return env
+
+
+@functools.cache
+def _no_plugins_of_others() -> str:
+    """Return what lets a child's pytest load our plugin only.
+
+    To import those of all tools takes ten times as long as pytest itself.
+    """
+    others = {
+        plugin.name
+        for plugin in importlib.metadata.entry_points(group="pytest11")
+        if plugin.name != "npu_dispatch"
+    }
+    return " ".join(f"-p no:{name}" for name in sorted(others))
 
 
 class Spawned:
