@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from _pytest.config.argparsing import Parser
+
+import pytest_npu_dispatch
 
 # A tensor and a stream, and a race between two.
 MAKE = """
@@ -122,6 +125,29 @@ def test_marked(racy):
 """
 )
 
+LATE = """
+import torch
+
+
+def test_late():
+    rows = [(torch.zeros(3, device=d), torch.tensor([7], device=d)) for d in DEVICES]
+    torch.npu.synchronize(0)
+    torch.npu.synchronize(1)
+    for x, out_of_range in rows:
+        torch.index_select(x, 0, out_of_range)
+
+
+DEVICES = "npu:0", "npu:1"
+
+
+def test_next():
+    assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def test_next_on_the_other_device():
+    assert torch.ones(2, device="npu:1").sum().item() == 2
+"""
+
 EXPLORED = """
 import torch
 
@@ -154,10 +180,11 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def suite(tmp_path: Path, python, child_environment):
-    def run(
-        *flags: str, only: str = "", text: str = SUITE
-    ) -> tuple[dict[str, str], str]:
-        (tmp_path / "test_suite.py").write_text(text)
+    """suite(*flags, test_a=text): run pytest, and return outcomes and what it says."""
+
+    def run(*flags: str, only: str = "", **files: str) -> tuple[dict[str, str], str]:
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
         command = ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "--strict-markers"]
         result = python.run(
             *(*command, *flags, *(["-k", only] if only else [])),
@@ -165,13 +192,23 @@ def suite(tmp_path: Path, python, child_environment):
             cwd=tmp_path,
         )
         outcomes = {
-            line.split("::", 1)[1].split(" ")[0]: line.split(" ")[0]
+            line.split(" ")[1].replace(".py::", "::"): line.split(" ")[0]
             for line in result.stdout.splitlines()
-            if line.startswith(("PASSED", "FAILED", "ERROR"))
+            if line.startswith(("PASSED", "FAILED", "ERROR "))
         }
         return outcomes, result.stdout + result.stderr
 
     return run
+
+
+def of_file(outcomes: dict[str, str], file: str) -> dict[str, str]:
+    found = {
+        name.partition("::")[2]: outcome
+        for name, outcome in outcomes.items()
+        if name.startswith(f"{file}::")
+    }
+    assert found, (file, outcomes)
+    return found
 
 
 def failed(outcomes: dict[str, str]) -> set[str]:
@@ -179,19 +216,19 @@ def failed(outcomes: dict[str, str]) -> set[str]:
     return {name for name, outcome in outcomes.items() if outcome != "PASSED"}
 
 
-def test_sanitize_fails_the_test_that_races_and_obeys_the_marker(suite):
-    outcomes, text = suite("--npu-sanitize")
+def test_sanitize_fails_the_tests_that_race_and_obeys_markers_and_suppressions(
+    suite, tmp_path: Path
+):
+    (tmp_path / "known").write_text("write/write */test_known.py")
+    outcomes, text = suite(
+        *("--npu-sanitize", "--npu-suppressions=known"),
+        test_suite=SUITE,
+        test_hidden=HIDDEN,
+        test_known=SUITE,
+        test_zlate=LATE,
+    )
 
-    assert failed(outcomes) == {"test_unordered", "TestOrder::test_unordered"}
-    assert len(outcomes) == 7
-    assert "write/write" in text
-    assert "x.mul_(2)" in text
-
-
-def test_sanitize_fails_tests_that_hide_the_exception_and_watches_fixtures(suite):
-    outcomes, _ = suite("--npu-sanitize", text=HIDDEN)
-
-    assert outcomes == {
+    assert of_file(outcomes, "test_hidden") == {
         "test_fixture": "ERROR",
         "test_fine": "PASSED",
         "test_thread": "FAILED",
@@ -199,111 +236,79 @@ def test_sanitize_fails_tests_that_hide_the_exception_and_watches_fixtures(suite
         "test_gathered": "FAILED",
         "test_marked": "PASSED",
     }
+    raced = of_file(outcomes, "test_suite")
+    assert failed(raced) == {"test_unordered", "TestOrder::test_unordered"}
+    assert len(raced) == 7
+    assert "write/write" in text
+    assert "x.mul_(2)" in text
+    assert failed(of_file(outcomes, "test_known")) == set()
+    # Without --npu-clear-errors, what a test leaves fails the next.
+    assert "test_next" in failed(of_file(outcomes, "test_zlate"))
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            ["--npu-sanitize", "--npu-suppressions=known"],
-            "--npu-suppressions: known, line",
-        ),
-        (["--npu-schedules=x"], "expected 0, 1, 2 ..., found"),
-        (["--npu-seed=-2"], "expected 0, 1, 2 ..., found"),
-    ],
-)
-def test_bad_values_of_flags_are_a_usage_error(suite, tmp_path: Path, flags, said):
+def test_a_bad_file_of_suppressions_is_a_usage_error(suite, tmp_path: Path):
     (tmp_path / "known").write_text("no-such-kind *.py")
-    outcomes, text = suite(*flags)
+    outcomes, text = suite(
+        "--npu-sanitize", "--npu-suppressions=known", test_suite=SUITE
+    )
 
     assert not outcomes
-    assert said in text
+    assert "--npu-suppressions: known, line" in text
     assert "Traceback" not in text
 
 
-def test_suppressions_are_obeyed(suite, tmp_path: Path):
-    (tmp_path / "known").write_text("write/write */test_suite.py")
-    outcomes, text = suite("--npu-sanitize", "--npu-suppressions=known", only="ordered")
+@pytest.mark.parametrize("flag", ["--npu-schedules=x", "--npu-seed=-2"])
+def test_a_bad_number_is_a_usage_error(flag: str):
+    parser = Parser(_ispytest=True)
+    pytest_npu_dispatch.pytest_addoption(parser)
 
-    assert "NPUSanitizerErrors" not in text
-    assert len(outcomes) == 3
+    with pytest.raises(pytest.UsageError, match=r"expected 0, 1, 2 \.\.\., found"):
+        parser.parse([flag])
 
 
-def test_schedules_multiply_tests_and_name_the_seed_that_replays(suite):
+def test_schedules_multiply_tests_and_name_their_seeds(suite):
     flags = ("--npu-schedules=12", "--npu-seed=3")
-    outcomes, _ = suite(*flags, only="ordered")
-    bad = failed(outcomes)
+    outcomes, _ = suite(*flags, only="ordered", test_suite=SUITE)
+    outcomes = of_file(outcomes, "test_suite")
 
     assert len(outcomes) == 36
-    names = {name.partition("[npu-seed=")[0] for name in bad}
+    assert {name.partition("[")[2] for name in outcomes} == {
+        f"npu-seed={seed}]" for seed in range(3, 15)
+    }
+    names = {name.partition("[")[0] for name in failed(outcomes)}
     assert names == {"test_unordered", "TestOrder::test_unordered"}
-    seed = min(bad).split("=")[1].rstrip("]")
-    name = min(bad).partition("[")[0]
-    outcomes, _ = suite("--npu-schedules=1", f"--npu-seed={seed}", only="unordered")
-    assert f"{name}[npu-seed={seed}]" in failed(outcomes)
 
 
-def test_what_a_schedule_error_prints_replays(suite, python, tmp_path: Path):
-    """One of the seeds that need the length, and one that does not."""
-    (tmp_path / "test_suite.py").write_text(EXPLORED)
+def test_what_a_schedule_error_prints_replays(suite, python):
     printed = python(EXPLORED, TORCH_NPU_SANITIZER="").stdout.splitlines()
     flags = {line.split(" ")[0]: line.split(" ")[1:] for line in printed}
     assert len(flags) > 5
 
-    for number in list(flags)[:4]:
-        outcomes, _ = suite(*flags[number], text=EXPLORED)
-        assert failed(outcomes) == {f"test_program[npu-seed={number}]"}
+    for number in list(flags)[:2]:
+        outcomes, _ = suite(*flags[number], test_suite=EXPLORED)
+        wanted = {f"test_suite::test_program[npu-seed={number}]"}
+        assert failed(outcomes) == wanted
 
 
 def test_sync_error_fails_the_test_with_a_hidden_wait(suite):
-    outcomes, text = suite("--npu-sync=error", only="wait")
+    outcomes, text = suite("--npu-sync=error", only="wait", test_suite=SUITE)
 
-    assert failed(outcomes) == {"test_with_hidden_wait"}
+    assert failed(outcomes) == {"test_suite::test_with_hidden_wait"}
     assert len(outcomes) == 3
     assert "HostSyncError" in text
     assert "assert x.sum().item() == 5000" in text
 
 
-def test_sync_warn_lets_it_pass_and_says_where(suite):
-    outcomes, text = suite("--npu-sync=warn", only="wait or ordered")
+def test_sync_warns_of_waits_and_errors_that_a_test_leaves_are_cleared(suite):
+    flags = ("--npu-sync=warn", "--npu-clear-errors")
+    outcomes, text = suite(*flags, test_alate=LATE, test_suite=SUITE)
 
-    assert len(outcomes) == 6 and not failed(outcomes), "races are not looked for"
+    assert len(of_file(outcomes, "test_suite")) == 7
+    assert not failed(outcomes), "races are not looked for"
     assert "HostSyncWarning" in text
     assert "in test_with_hidden_wait" in text
     assert "in test_with_allowed_wait" not in text
-
-
-LATE = """
-import torch
-
-
-def test_late():
-    rows = [(torch.zeros(3, device=d), torch.tensor([7], device=d)) for d in DEVICES]
-    torch.npu.synchronize(0)
-    torch.npu.synchronize(1)
-    for x, out_of_range in rows:
-        torch.index_select(x, 0, out_of_range)
-
-
-DEVICES = "npu:0", "npu:1"
-
-
-def test_next():
-    assert torch.ones(2, device="npu").sum().item() == 2
-
-
-def test_next_on_the_other_device():
-    assert torch.ones(2, device="npu:1").sum().item() == 2
-"""
-
-
-def test_errors_that_a_test_leaves_fail_the_next_one_unless_they_are_cleared(suite):
-    without, _ = suite(text=LATE)
-    cleared, text = suite("--npu-clear-errors", text=LATE)
-
-    assert "test_next" in failed(without)
-    assert failed(cleared) == set()
     told = text.split("tests that left errors of their tasks")[1]
     for device in "npu:0", "npu:1":
-        assert f"test_suite.py::test_late: {device}: " in told
+        assert f"test_alate.py::test_late: {device}: " in told
     assert "test_next: " not in told
