@@ -2,61 +2,59 @@
 
 from __future__ import annotations
 
-
-def test_ranks_that_call_different_collectives_are_both_told(ranks):
-    results = ranks(
-        """
-join()
-t = torch.ones(3).npu()
-dist.all_reduce(t)
-first = lambda: dist.all_reduce(t)
-second = lambda: dist.broadcast(t, 0)
-error = failure(first if rank == 0 else second)
-assert error.seq == 1 and error.rank == rank, error
-assert "all_reduce #1" in str(error) and "broadcast #1" in str(error), error
+# What rank 0 calls, what rank 1 calls, and what both are told.
+DISAGREE = """
+told = []
+ones, Op = torch.ones, dist.ReduceOp
+def reduce(t, *op): return lambda: dist.all_reduce(t.npu(), *op)
+def first(): dist.all_reduce(ones(3).npu())
+def second(): dist.broadcast(ones(3).npu(), 0)
+def rooted(call): return lambda: call(ones(2).npu(), rank)
+def message(mine, other): return lambda: (
+    dist.send(mine.npu(), 1) if rank == 0 else dist.recv(other.npu(), 0))
 lines = [f"<string>:{f.__code__.co_firstlineno}" for f in (first, second)]
-assert all(line in str(error) for line in lines), (lines, error)
-print(error)
-os._exit(0)
-"""
-    )
-    for result in results:
-        assert "rank 1 is at" in result.stdout or "rank 0 is at" in result.stdout
-
-
-def test_other_sizes_dtypes_and_reductions_are_found_before_data_moves(ranks):
-    reduced = "dist.all_reduce(torch.ones(2).npu())"
-    rooted = "dist.{}(torch.ones(2).npu(), {})".format
-    for mine, other, words in (
-        (reduced, "dist.all_reduce(torch.ones(4000).npu())", "4000 elements"),
-        (reduced, "dist.all_reduce(torch.ones(2).int().npu())", "(Int, "),
-        (reduced, "dist.all_reduce(torch.ones(2).npu(), dist.ReduceOp.MAX)", "MAX"),
-        (reduced, rooted("broadcast", 1), "root 1"),
-        (rooted("broadcast", 0), rooted("broadcast", 1), "root 0"),
-        (rooted("reduce", 0), rooted("reduce", 1), "root 1"),
-    ):
-        ranks(
-            f"""
-join()
-error = failure(lambda: {mine} if rank == 0 else {other})
-assert "the ranks disagree" in str(error), error
-assert {words!r} in str(error), error
-os._exit(0)
-"""
+said = "the ranks disagree"
+image, eye = ones(2, 3, 2, 2), torch.eye(3)
+last = image.to(memory_format=torch.channels_last)
+formats = last if rank == 0 else image
+sent = message(ones(10), ones(100000))
+moved = message(last, image)
+for mine, other, words in (
+    (first, second, ("all_reduce #", "broadcast #", *lines)),
+    (reduce(ones(2)), reduce(ones(4000)), (said, "4000 elements")),
+    (reduce(ones(2)), reduce(ones(2).int()), (said, "(Int, ")),
+    (reduce(ones(2)), reduce(ones(2), Op.MAX), (said, "MAX")),
+    *((rooted(call), rooted(call), (said, "root 0", "root 1"))
+      for call in (dist.broadcast, dist.reduce)),
+    (sent, sent, ("rank 0 sends 40 bytes of Float, rank 1 receives 400000",)),
+    *(
+        (reduce(eye.to_sparse()), reduce(sparse), (said,))
+        for sparse in (torch.eye(4).to_sparse(), eye, eye.double().to_sparse())
+    ),
+    *(
+        (call, call, (said, "channels last"))
+        for call in (
+            reduce(formats),
+            lambda: dist.broadcast(formats.npu(), 0),
+            lambda: dist.reduce(formats.npu(), 0),
+            moved,
         )
-
-
-def test_a_message_of_another_length_than_expected_is_an_error_of_both(ranks):
-    ranks(
-        """
-join()
-k = 10 if rank == 0 else 100000
-t = torch.ones(k).npu()
-error = failure(lambda: dist.send(t, 1) if rank == 0 else dist.recv(t, 0))
-assert "rank 0 sends 40 bytes of Float, rank 1 receives 400000" in str(error), error
+    ),
+):
+    rejoin()
+    dist.all_reduce(ones(2).npu())
+    error = failure(mine if rank == 0 else other)
+    # A group counts messages apart.
+    assert error.rank == rank and error.seq == (mine not in (sent, moved)), error
+    told.append((words, str(error)))
+wrong = [(words, text) for words, text in told if not all(w in text for w in words)]
+assert not wrong, wrong
 os._exit(0)
 """
-    )
+
+
+def test_calls_of_two_ranks_that_disagree_are_told_to_both_before_data_moves(ranks):
+    ranks(DISAGREE)
 
 
 def test_a_timeout_names_the_ranks_that_have_not_called(ranks):
@@ -67,14 +65,21 @@ join()
 t = torch.ones(3).npu()
 dist.all_reduce(t)
 torch.npu.synchronize()  # all are here, and the limit is one of a call only
-dist.group.WORLD.set_timeout(timedelta(seconds=5))
-if rank != 1:
+if rank == 1:
+    store.wait(["done0", "done2"])
+    os._exit(0)
+if rank == 0:  # the last to call, and the only one with a limit
+    dist.group.WORLD.set_timeout(timedelta(seconds=2))
+    store.wait(["called"])
     error = failure(lambda: dist.all_reduce(t))
     assert error.missing_ranks == [1], error
     assert error.group and error.seq == 1, error
-    store.set(f"done{rank}", "1")
 else:
-    store.wait(["done0", "done2"])
+    dist.all_reduce(t, async_op=True)
+    store.set("called", "")
+    error = failure(lambda: None)
+    assert error.lost_rank == 0 or error.missing_ranks == [1], error
+store.set(f"done{rank}", "1")
 os._exit(0)
 """,
         3,
@@ -134,7 +139,9 @@ def test_ranks_that_both_send_first_wait_and_are_told_of_each_other(ranks):
     # So they do with gloo: send() ends when the other rank has received.
     ranks(
         """
-join(seconds=3)
+join()
+dist.barrier()
+dist.group.WORLD.set_timeout(timedelta(seconds=1))
 t, got = torch.ones(3).npu(), torch.ones(3).npu()
 def both():
     dist.send(t, 1 - rank)

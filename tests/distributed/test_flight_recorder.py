@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from ranks import HEAD
+from interpreter import Forked, shared_zygote
+from ranks import HEAD, make_ranks
 from torch.distributed.flight_recorder.components import (
     builder,
     config_manager,
@@ -66,8 +67,13 @@ def heard(process, words: str) -> str:
     return text
 
 
-def test_a_hang_is_told_by_rank_collective_and_line(going):
-    text = job_of(going(HANG, 3))
+def test_a_hang_is_told_by_rank_collective_and_line(going, tmp_path):
+    """By a reader from outside, by files that were saved, and by the watchdog."""
+    prefix = tmp_path / "trace_"
+    ranks = going(
+        HANG, 3, NPU_DISPATCH_WATCHDOG="1s", TORCH_FR_DUMP_TEMP_FILE=str(prefix)
+    )
+    text = job_of(ranks)
 
     assert "job of ranks 0, 1, 2" in text
     assert re.search(
@@ -75,29 +81,31 @@ def test_a_hang_is_told_by_rank_collective_and_line(going):
         r"\(process \d+\) calls all_reduce #1 \(.*\): different collectives",
         text,
     ), text
-    line = HEAD.count("\n") + HANG[: HANG.index("# the first")].count("\n") + 1
+    line, other = (
+        HEAD.count("\n") + HANG[: HANG.index(mark)].count("\n") + 1
+        for mark in ("# the first", "# the other")
+    )
     waits = rf"rank 0 waits since \d+ s in all_reduce #1 \(<string>:{line} in call\)"
     assert re.search(waits, text), text
-    other = HEAD.count("\n") + HANG[: HANG.index("# the other")].count("\n") + 1
     assert (
         f"rank 1 is at broadcast #1 (<string>:{other} in call): different collectives"
         in text
     ), text
     assert "rank 2 has not called #1; its last was all_reduce #0" in text, text
 
-
-def test_files_of_a_hang_say_the_same_and_a_missing_rank_is_missed(going, tmp_path):
-    ranks = going(HANG, 3)
-    job_of(ranks)
     pids = {process.pid for process in ranks}
     for one in from_segments():
         if one["pid"] in pids and one["rank"] != 1:
             flight_recorder.save(one, str(tmp_path / "dumps" / "rank_"))
     text = dump(str(tmp_path / "dumps"))
-
     assert "rank 0 waits since" in text
     assert "rank 1 has no process or dump here" in text
     assert "rank 2 has not called #1" in text
+
+    text = heard(ranks[0], "rank 2 has not called #1")
+    assert "verdict: rank 1 " in text
+    assert "rank 1 is at broadcast #1" in text
+    assert flight_recorder.load(Path(f"{prefix}0"))["rank"] == 0
 
 
 def test_a_dump_that_cannot_be_saved_leaves_nothing_unfinished(tmp_path):
@@ -130,19 +138,6 @@ sys.stdin.readline()
         r"rank 1 has no send for it",
         text,
     ), text
-
-
-def test_the_watchdog_says_what_the_other_ranks_do_and_saves_the_calls(going, tmp_path):
-    prefix = tmp_path / "trace_"
-    ranks = going(
-        HANG, 3, NPU_DISPATCH_WATCHDOG="1s", TORCH_FR_DUMP_TEMP_FILE=str(prefix)
-    )
-
-    text = heard(ranks[0], "rank 2 has not called #1")
-
-    assert "verdict: rank 1 " in text
-    assert "rank 1 is at broadcast #1" in text
-    assert flight_recorder.load(Path(f"{prefix}0"))["rank"] == 0
 
 
 @pytest.mark.nightly  # on a busy machine another rank may be late, too
@@ -228,9 +223,21 @@ sys.stdin.readline()
     assert failed == [[False, True], [False], [False]]
 
 
-CALLS = """
+SAVE = """
+import pickle, time
 from npu_dispatch.distributed import dump_flight_recorder
-join()
+def save(name):
+    os.makedirs(f"{FOLDER}/{name}", exist_ok=True)
+    with open(f"{FOLDER}/{name}/rank_{rank}", "wb") as file:
+        file.write(dump_flight_recorder())
+"""
+MATCHED = """
+join(seconds=70)
+before = time.time_ns()
+dist.all_reduce(torch.ones(2, 3, dtype=torch.bfloat16).npu(), dist.ReduceOp.MAX)
+torch.npu.synchronize()
+with open(f"{FOLDER}/times{rank}", "w") as file:
+    file.write(f"{before} {time.time_ns()}")
 n = size
 t, whole = torch.ones(4).npu(), torch.ones(4 * n).npu()
 ts = lambda: [torch.ones(4).npu() for _ in range(n)]
@@ -250,31 +257,61 @@ waited(swap(t, t.clone(), 1 - rank))
 half = dist.new_group([0, 1], group_desc="pair")
 dist.all_reduce(t, group=half)
 torch.npu.synchronize()
+save("calls")
+# A call that has not ended stays, however many follow.
+if rank == 0:
+    waits = dist.irecv(t, 1)
+small = torch.ones(1).npu()
+alone = [dist.new_group([r]) for r in range(size)][rank]
+for _ in range(3000):
+    dist.all_reduce(small, group=alone)
+entries = pickle.loads(dump_flight_recorder())["entries"]
+assert len(entries) <= 1024, len(entries)
+if rank == 0:
+    open_ones = [e for e in entries if e["is_p2p"] and e["state"] != "completed"]
+    assert len(open_ones) == 1, open_ones
+store().set(f"seen{rank}", "1")
+if rank == 1:
+    store().wait(["seen0"])
+    dist.send(t, 0)
+else:
+    waits.wait()
+torch.npu.synchronize()
 """
-SAVE = """
-with open(sys.argv[3] + "_fr_" + str(rank), "wb") as file:
-    file.write(dump_flight_recorder())
+WRONG = """
+join()
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+failure(lambda: dist.all_reduce(t if rank == 0 else torch.ones(5).npu()))
+save("wrong")
+os._exit(0)
 """
 
 
-def analysed(tmp_path: Path):
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory) -> Path:
+    """The folder of the dumps of two ranks."""
+    folder = tmp_path_factory.mktemp("dumped")
+    python = Forked(folder, shared_zygote())
+    ranks = make_ranks(python, folder)
+    for calls in (MATCHED, WRONG):
+        ranks(f"FOLDER = {str(folder)!r}" + SAVE + calls)
+    return folder
+
+
+def analysed(folder: Path):
     """Return what torch's own analysis makes of the files."""
-    folder = tmp_path / "fr"
-    folder.mkdir()
-    for file in tmp_path.glob("store*_fr_*"):
-        file.rename(folder / f"rank_{file.name[-1]}")
     args = config_manager.JobConfig().parse_args([str(folder), "-p", "rank_"])
     details, version = loader.read_dir(args)
     return builder.build_db(details, args, version)
 
 
 def test_torchs_analysis_reads_the_dumps_and_finds_all_calls_matched(
-    ranks, tmp_path, monkeypatch
+    dumped, monkeypatch
 ):
     # It prints with a package that it does without elsewhere, but not here.
     monkeypatch.setattr(utils, "tabulate", str, raising=False)
-    ranks(CALLS + SAVE)
-    db = analysed(tmp_path)
+    db = analysed(dumped / "calls")
 
     found = [call.collective_name for call in db.collectives]
     wrong = [call for call in db.collectives if not call.pass_check]
@@ -286,39 +323,15 @@ def test_torchs_analysis_reads_the_dumps_and_finds_all_calls_matched(
     assert {group.desc for group in db.groups} == {"default_pg", "pair"}
 
 
-def test_torchs_analysis_finds_ranks_that_disagree(ranks, tmp_path):
-    ranks(
-        """
-from npu_dispatch.distributed import dump_flight_recorder
-join()
-t = torch.ones(4).npu()
-dist.all_reduce(t)
-failure(lambda: dist.all_reduce(t if rank == 0 else torch.ones(5).npu()))
-"""
-        + SAVE
-        + "os._exit(0)"
-    )
-    db = analysed(tmp_path)
+def test_torchs_analysis_finds_ranks_that_disagree(dumped):
+    db = analysed(dumped / "wrong")
 
     assert [call.pass_check for call in db.collectives] == [True, False]
 
 
-def test_times_sizes_and_states_of_an_entry_are_the_calls(ranks, tmp_path):
-    ranks(
-        """
-import time
-from npu_dispatch.distributed import dump_flight_recorder
-join(seconds=70)
-before = time.time_ns()
-dist.all_reduce(torch.ones(2, 3, dtype=torch.bfloat16).npu(), dist.ReduceOp.MAX)
-torch.npu.synchronize()
-with open(sys.argv[3] + "times" + str(rank), "w") as file:
-    file.write(f"{before} {time.time_ns()}")
-"""
-        + SAVE
-    )
-    before, after = map(int, (tmp_path / "store1times0").read_text().split())
-    [entry] = pickle.loads((tmp_path / "store1_fr_0").read_bytes())["entries"]
+def test_times_sizes_and_states_of_an_entry_are_the_calls(dumped):
+    before, after = map(int, (dumped / "times0").read_text().split())
+    entry = pickle.loads((dumped / "calls/rank_0").read_bytes())["entries"][0]
 
     slack = 20_000_000  # between two clocks that were read together once
     order = [
@@ -333,35 +346,6 @@ with open(sys.argv[3] + "times" + str(rank), "w") as file:
     assert entry["input_sizes"] == entry["output_sizes"] == [[2, 3]]
     assert entry["input_dtypes"] == entry["output_dtypes"] == ["BFloat16"]
     assert entry["timeout_ms"] == 70_000 and entry["collective_seq_id"] == 0
-
-
-def test_calls_that_have_not_ended_stay_however_many_follow(ranks):
-    ranks(
-        """
-import pickle
-from npu_dispatch.distributed import dump_flight_recorder
-join(seconds=600)
-t = torch.ones(4).npu()
-if rank == 0:
-    waits = dist.irecv(t, 1)
-small = torch.ones(1).npu()
-alone = [dist.new_group([r]) for r in range(size)][rank]
-for _ in range(3000):
-    dist.all_reduce(small, group=alone)
-entries = pickle.loads(dump_flight_recorder())["entries"]
-assert len(entries) <= 1024, len(entries)
-if rank == 0:
-    open_ones = [e for e in entries if e["is_p2p"]]
-    assert [e["state"] != "completed" for e in open_ones] == [True], open_ones
-store().set(f"seen{rank}", "1")
-if rank == 1:
-    store().wait(["seen0"])
-    dist.send(t, 0)
-else:
-    waits.wait()
-torch.npu.synchronize()
-"""
-    )
 
 
 def test_a_file_that_is_no_dump_is_refused_and_runs_nothing(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 FACTS = """
-join()
+join_by_port()
 @fact
 def messages_to_one_peer_keep_their_order_across_batches():
     peer = 1 - rank
@@ -47,7 +47,7 @@ def test_more_messages_are_under_way_than_there_are_streams(ranks, blocking: str
     # so no message may hold up one of another group.
     ranks(
         """
-        join("cpu:gloo,npu:hccl", seconds=60)
+        join_by_port()
         peer, n = 1 - rank, 45
         groups = [dist.new_group([0, 1]) for _ in range(n)]
         sent = [torch.full((300,), 10. * k + rank).npu() for k in range(n)]

@@ -70,25 +70,6 @@ for name in CALLS:
     )
 
 
-def test_formats_that_are_not_the_same_on_all_ranks_are_found(ranks):
-    for call in (
-        "dist.broadcast(t, 0)",
-        "dist.all_reduce(t)",
-        "dist.reduce(t, 0)",
-        "dist.send(t, 1) if rank == 0 else dist.recv(t, 0)",
-    ):
-        ranks(
-            f"""
-join(seconds=20)
-form = torch.channels_last if rank == 0 else torch.contiguous_format
-t = torch.ones(2, 3, 2, 2).npu().to(memory_format=form)
-error = failure(lambda: {call}, "the ranks disagree")
-assert "channels last" in str(error), error
-os._exit(0)
-"""
-        )
-
-
 def test_what_has_one_order_in_both_formats_agrees_with_both(ranks):
     ranks(
         """

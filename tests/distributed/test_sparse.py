@@ -48,19 +48,3 @@ def test_the_sum_of_sparse_tensors_is_that_of_gloo(ranks):
         ),
         1,
     )
-
-
-def test_ranks_whose_sparse_tensors_differ_are_both_told(ranks):
-    for other in (
-        "torch.eye(4).to_sparse()",
-        "torch.eye(3)",
-        "torch.eye(3).double().to_sparse()",
-    ):
-        ranks(
-            f"""
-join(seconds=20)
-t = torch.eye(3).to_sparse().npu() if rank == 0 else {other}.npu()
-failure(lambda: dist.all_reduce(t), "the ranks disagree")
-os._exit(0)
-"""
-        )

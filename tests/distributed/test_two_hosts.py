@@ -65,7 +65,7 @@ def waiting(lost: int, groups: list[list[int]]) -> str:
     return WAITS.format(lost=lost, groups=groups, all_wait=lost < 0)
 
 
-@pytest.mark.parametrize("lost", [0, 3])
+@pytest.mark.parametrize("lost", [0, pytest.param(3, marks=pytest.mark.nightly)])
 def test_a_killed_rank_is_named_on_all_others(hosts, ranks, lost):
     others = [rank for rank in range(4) if rank != lost]
 
@@ -81,6 +81,7 @@ def test_a_killed_rank_is_named_on_all_others(hosts, ranks, lost):
         assert "its process ended" in text, text
 
 
+@pytest.mark.nightly  # a silent host is waited for, for 10 s
 def test_a_cut_cable_is_noticed_by_every_rank(hosts, python, tmp_path):
     from ranks import HEAD
 
@@ -195,10 +196,16 @@ torch.npu.synchronize()
     "how",
     [
         "sys.exit(1)",
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        # test_errors.py has this one on one host, and test_job_failures.py the next.
-        pytest.param('raise ValueError("its own")', marks=pytest.mark.nightly),
-        pytest.param("raise SystemExit(1)", marks=pytest.mark.nightly),
+        # On one host test_elastic.py has the first, test_errors.py the second, and
+        # test_job_failures.py the last.
+        *(
+            pytest.param(how, marks=pytest.mark.nightly)
+            for how in (
+                "os.kill(os.getpid(), signal.SIGKILL)",
+                'raise ValueError("its own")',
+                "raise SystemExit(1)",
+            )
+        ),
     ],
 )
 def test_a_failed_script_ends_the_job(hosts, tmp_path, how):

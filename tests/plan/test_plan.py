@@ -335,6 +335,7 @@ while True:
     assert "embedding" in " ".join(row["name"] for row in report["operators"])
 
 
+@pytest.mark.nightly  # Inductor compiles the optimizer's step
 def test_whole_steps_in_a_graph_are_steps(planned) -> None:
     program = """
 import npu_dispatch, torch

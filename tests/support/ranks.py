@@ -23,10 +23,33 @@ def join(backend=None, seconds=60, **more):
     dist.init_process_group(backend, init_method="file://" + sys.argv[3],
         rank=rank, world_size=size, timeout=timedelta(seconds=seconds), **more)
 
+def join_by_port(backend=None, seconds=60, **more):
+    # For many groups and joins: who waits for a file polls it. The store ends with
+    # rank 0, and the file says only where it is.
+    met = dist.FileStore(sys.argv[3], size)
+    store = rank == 0 and dist.TCPStore(
+        "localhost", 0, size, is_master=True, wait_for_workers=False)
+    if store: met.set("port", str(store.port))
+    store = store or dist.TCPStore("localhost", int(met.get("port")), size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size,
+        timeout=timedelta(seconds=seconds), **more)
+
 def batch(step, *shape, of=rank):
     # What rank `of` is given in a step, the same on every device.
     seed = torch.Generator().manual_seed(size * step + of)
     return torch.randn(*shape, generator=seed)
+
+joined = 0
+
+def rejoin(*backend, **more):
+    # Join a job of its own: what has failed in the one before is forgotten.
+    global joined
+    if joined:
+        torch.npu.reset_device()
+        dist.destroy_process_group()
+    joined += 1
+    sys.argv[3] += "again"
+    join_by_port(*backend, **more)
 
 def near(cpu, npu, by=1e-5, what=""):
     assert len(cpu) == len(npu), (what, cpu, npu)
