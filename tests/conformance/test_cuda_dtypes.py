@@ -18,6 +18,7 @@ NOT_COMPUTED = {
 }
 
 
+@pytest.mark.nightly
 @of_the_pages
 def test_all_others_are_computed_and_have_the_values_of_the_wider_dtype():
     failed = {key: why for key, why in cuda_dtypes.table().items() if why}

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 900
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(PATIENCE + 60)
 def test_a_broken_operator_fails_and_one_left_alone_passes(tmp_path: Path):
     done = subprocess.run(

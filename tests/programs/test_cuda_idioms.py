@@ -46,13 +46,15 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """What failed of a file, and how, in one process."""
-    from interpreter import Spawned
+    from interpreter import Forked, shared_zygote
 
     @functools.cache
     def run(file: str) -> dict[str, str]:
         folder = tmp_path_factory.mktemp("idioms")
         (folder / "idioms.json").write_text(json.dumps(idioms(file)))
-        done = Spawned(folder)(RUNNER, "idioms.json", NPU_DISPATCH_CUDA="1")
+        done = Forked(folder, shared_zygote())(
+            RUNNER, "idioms.json", NPU_DISPATCH_CUDA="1"
+        )
         return json.loads(done.stdout.splitlines()[-1])
 
     return run

@@ -22,8 +22,10 @@ CORE = run_all.CPP / "stats_cost"
 # What they need is installed for the night: wrk (tests/aio/test_serve.py has the server
 # itself), and libraries of other people.
 AT_NIGHT = {"serve_async", *run_all.LIBRARIES}
-# So does what starts many processes or compiles, whatever the sizes.
+# So does what takes more than two seconds of a core, whatever the sizes.
 AT_NIGHT |= {"cold", "compile", "neighbour", "plan", "service", "step_profile"}
+AT_NIGHT |= {"distributed", "half", "import_time", "scrape", "scrape_gil", "stats_cost"}
+AT_NIGHT |= {"train"}
 PROGRAMS = [
     pytest.param(
         program,

@@ -62,6 +62,8 @@ NOT_RUN = {
     r"npu-dispatch sanitize -- bash .*": "sanitizer/test_processes.py",
 }
 SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
+# The commands of all other pages are run at night.
+FIRST_READ = {"README.md", "find_the_race.md", "hung_job.md", "sanitizer.md"}
 STATUS = re.compile(r"exit status (\d+)")
 
 
@@ -229,7 +231,14 @@ def run_all(page: Path, reader: Reader, *, slow: bool) -> None:
 
 # Against hangs only: a page may have ten commands, and the machine be busy.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", pages(slow=False), ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.name in FIRST_READ else pytest.mark.nightly)
+        for page in pages(slow=False)
+    ],
+    ids=name,
+)
 def test_the_commands_of_a_page_run(page: Path, reader: Reader):
     run_all(page, reader, slow=False)
 

@@ -183,18 +183,6 @@ print(*sorted(new - {"npu_dispatch", "torch"}))
     assert fresh_python(code, **OFF).stdout.split() == ["lazy_loader"]
 
 
-def test_nothing_of_torch_compile_is_imported_before_it_is_used(fresh_python):
-    code = """
-import sys, npu_dispatch, torch
-torch.ones(1, device="npu").add(1).cpu()
-ours, theirs = "npu_dispatch.inductor", "torch._inductor"
-print([m for m in sys.modules if m.startswith((ours, theirs))])
-torch.compile(lambda x: x + 1)(torch.ones(1, device="npu"))
-print(ours in sys.modules)
-"""
-    assert fresh_python(code).stdout.splitlines() == ["[]", "True"]
-
-
 def test_importing_leaves_no_segment_behind(python):
     code = """
 import npu_dispatch, torch
