@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -60,16 +59,11 @@ torch.npu.synchronize()
 
 
 @pytest.fixture
-def recorded_elsewhere(child_environment):
+def recorded_elsewhere(python):
     """An event that another process has recorded, and that process."""
     event = torch.npu.Event(interprocess=True)
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, event.ipc_handle().hex()],
-        env=child_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    arguments = ("-c", CHILD, event.ipc_handle().hex())
+    child = python.start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout.readline() == "recorded\n"
     yield event, child
     child.stdin.close()

@@ -262,10 +262,11 @@ ENDS = {
 def test_the_code_of_an_exit_is_known_before_the_process_ends(fresh_python):
     done = fresh_python(
         f"""
-import argparse, atexit, os, sys, threading, torch.distributed
+import argparse, atexit, gc, os, sys, threading, torch.distributed
 from npu_dispatch import _C
 from npu_dispatch.distributed._exit import give_up_when_failed
 
+gc.freeze()  # no child searches what torch has made
 children = []
 for end in {list(ENDS)}:
     read, write = os.pipe()

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader
 
 from npu_dispatch.npu.memory import shared
 
+# A process of its starts without importing torch again.
+mp.set_forkserver_preload(["torch"])
 WAIT = 60  # seconds; a test that needs them fails
 # How a program begins that forks a worker before it uses the device.
 FORKED_WORKER = f"""
@@ -36,7 +38,7 @@ class Peer:
 
     alive: ClassVar[list[Peer]] = []
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str = "forkserver") -> None:
         context = mp.get_context(method)
         self.inbox, self.outbox = context.Queue(), context.Queue()
         self.process = context.Process(
@@ -78,8 +80,8 @@ def peer(request):
 
 
 @pytest.fixture
-def spawned():
-    other = Peer("spawn")
+def second():
+    other = Peer()
     yield other
     other.end()
 
@@ -181,14 +183,14 @@ def test_what_another_process_made_is_used_here(peer):
     assert peer("total", t) == 15
 
 
-def test_a_receiver_sends_it_on(peer, spawned):
+def test_a_receiver_sends_it_on(peer, second):
     first = torch.ones(4, device="npu")
     theirs = peer("made", 4)
 
-    assert spawned("total", theirs) == 6
+    assert second("total", theirs) == 6
     peer("add_ten", theirs)
-    assert spawned("total", theirs) == 46
-    assert spawned("total", first) == 4
+    assert second("total", theirs) == 46
+    assert second("total", first) == 4
 
 
 def test_the_sender_keeps_it_until_the_receiver_has_dropped_it(peer):
@@ -231,7 +233,7 @@ def test_what_has_come_back_is_free_when_memory_runs_out(python):
 
 def test_a_receiver_that_is_killed_has_dropped_it():
     before = held_bytes()
-    other = Peer("spawn")
+    other = Peer()
     x = torch.ones(1 << 18, device="npu")
     other("keep", x)
     del x
@@ -243,7 +245,7 @@ def test_a_receiver_that_is_killed_has_dropped_it():
 
 
 def test_memory_outlives_its_sender():
-    other = Peer("spawn")
+    other = Peer()
     t = other("made", 6)
     other.end()
 
@@ -251,7 +253,7 @@ def test_memory_outlives_its_sender():
 
 
 def test_nothing_is_left_in_shared_memory_by_a_killed_sender():
-    other = Peer("spawn")
+    other = Peer()
     t = other("made", 6)
     other.kill()
 
@@ -265,11 +267,10 @@ def test_nothing_is_left_in_shared_memory_by_a_killed_sender():
     assert other.process.pid not in [int(maker[1]) for maker in makers if maker]
 
 
-def test_a_sender_that_ended_too_early_is_named(spawned):
-    queue = mp.get_context("spawn").Queue()
-    other = mp.get_context("spawn").Process(
-        target=sharing_workers.send_and_end, args=(queue,)
-    )
+def test_a_sender_that_ended_too_early_is_named():
+    context = mp.get_context("forkserver")
+    queue = context.Queue()
+    other = context.Process(target=sharing_workers.send_and_end, args=(queue,))
     other.start()
     other.join(WAIT)
 

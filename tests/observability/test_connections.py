@@ -11,6 +11,7 @@ import socket
 from subprocess import PIPE
 
 import pytest
+from interpreter import Spawned
 
 SILENT = 300
 UNREAD, SILENT_BESIDE = 480, 80
@@ -28,9 +29,11 @@ def served(fresh_python, *argv: str, **start):
 SERVE = ("-m", "npu_dispatch", "serve", "--port", "0")
 
 
-@pytest.fixture
-def port(fresh_python):
-    with served(fresh_python, *SERVE) as port:
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    """The port of a service that several tests ask."""
+    python = Spawned(tmp_path_factory.mktemp("served"))
+    with served(python, *SERVE, "--max-rate", "1e9") as port:
         yield port
 
 
