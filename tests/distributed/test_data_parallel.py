@@ -159,7 +159,7 @@ near(sparse("cpu"), sparse("npu"), what="sparse gradients")
 WAYS = OPTIONS + NO_SYNC + HOOKED + UNEVEN + SHARED_STATE + NORMED + SPARSE
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.nightly), 4])
 def test_ddp_trains_as_on_cpu(ranks, size: int):
     ranks(HEAD + WAYS, size)
 

@@ -69,7 +69,7 @@ for way in (
 """
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_a_sharded_model_trains_as_on_cpu(ranks, size: int):
     ranks(HEAD + TRAIN, size)
 

@@ -223,6 +223,6 @@ assert eager == replayed, (eager, replayed)
 """
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_a_ddp_step_in_one_replay_trains_as_eager_and_as_gloo(ranks, size):
     ranks(GPT, size)

@@ -14,8 +14,6 @@ def linked_peers():
 
 
 def test_ranks_of_one_host_are_linked_unless_they_are_told_not_to_be(ranks):
-    ranks(LINKED + "join()\nassert linked_peers() == size - 1, linked_peers()\n", 3)
-    ranks(WITHOUT_LINKS + LINKED + "join()\nassert linked_peers() == 0\n")
     mixed = "assert linked_peers() == (0 if rank == size - 1 else 1), linked_peers()\n"
     ranks(WAYS["both"] + LINKED + "join()\n" + mixed, 3)
 
@@ -59,7 +57,7 @@ def digest(t):
     return hashlib.sha256(data).hexdigest()
 found = []
 for dtype in (torch.float32, torch.bfloat16):
-    for n in (1000, 100_003, 6_000_001):
+    for n in (1000, 100_003, 3_500_001):
         t = batch(n, n).to(dtype).npu()
         dist.all_reduce(t)
         found.append(digest(t))

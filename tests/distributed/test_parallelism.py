@@ -146,6 +146,6 @@ for schedule in (ScheduleGPipe, Schedule1F1B, ScheduleInterleaved1F1B):
 """
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.nightly), 4])
 def test_a_model_that_is_split_trains_as_on_cpu(ranks, size: int):
     ranks(TENSOR + BLOCK + LAYOUTS + PIPES, size)

@@ -162,6 +162,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly  # four interpreters, and a cable of 50 Mbit/s
 def test_two_hosts_train_as_gloo_does(hosts, tmp_path):
     program = tmp_path / "train.py"
     program.write_text(TRAINS)
