@@ -61,7 +61,9 @@ except IndexError:
 }
 
 
-def test_who_needs_people_is_first_and_who_launched_nothing_is_hidden(python, tmp_path):
+def test_who_needs_people_is_first_and_who_launched_nothing_is_hidden(
+    child_environment, tmp_path
+):
     started = []
     for name, code in PROGRAMS.items():
         script = tmp_path / f"{name}.py"
