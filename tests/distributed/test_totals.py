@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-COUNTED = """
-import os
+FACTS = """
+import threading, time
 from pathlib import Path
 from npu_dispatch import _C
 from npu_dispatch.stats import StatsReader
@@ -12,180 +12,143 @@ from npu_dispatch.stats.collective_totals import read_totals
 def totals():
     with StatsReader(Path(_C.segment_path())) as reader:
         return {(t.group.title, t.name): t for t in read_totals(*reader.behind())}
-"""
 
+def paired(name):  # a group of both ranks, of which each fact has its own
+    group = dist.new_group([0, 1], group_desc=name)
+    return group, lambda: totals()[name, "all_reduce"]
 
-def test_each_call_is_counted_however_many_come_in_a_second(ranks):
-    ranks(
-        COUNTED
-        + """
 join()
-t = torch.ones(3, 5).npu()
-alone = [dist.new_group([r], group_desc="alone") for r in range(size)][rank]
-many = 8_000  # in about a second; a reader comes as seldom
-for _ in range(many):
-    dist.all_reduce(t, group=alone)
-torch.npu.synchronize()
-for _ in range(7):
-    dist.all_reduce(t)
-whole = torch.ones(size * 15).npu()
-dist.all_gather_into_tensor(whole, t.view(-1))
-dist.broadcast(t, 0)
-if rank == 0:
-    dist.send(t, 1)
-else:
-    dist.recv(t, 0)
-torch.npu.synchronize()
-found = totals()
-counts = {key: (t.run.count, t.bytes) for key, t in found.items()}
-message = "send" if rank == 0 else "recv"
-assert counts == {
-    ("alone", "all_reduce"): (many, many * 60),
-    ("default_pg", "all_reduce"): (7, 7 * 60),
-    ("default_pg", "all_gather_into_tensor"): (1, 60),
-    ("default_pg", "broadcast"): (1, 60),
-    ("default_pg", message): (1, 60),
-}, counts
-for t in found.values():
-    assert sum(t.run.buckets) == t.run.count and t.failed == 0
-    assert 0 <= t.host_wait_ns <= t.exposed_ns <= t.run.sum, t
-    assert 0 <= t.waited_ns <= t.run.sum, t
-assert found["alone", "all_reduce"].waited_ns == 0
-"""
-    )
-
-
-def test_calls_that_find_no_room_in_the_log_are_counted(ranks):
-    ranks(
-        COUNTED
-        + """
-join()
-x, t = torch.ones(600, 600).npu(), torch.ones(2).npu()
-works = []
-for _ in range(20):
-    x = (x @ x).clamp(0, 1)
-for _ in range(1500):  # behind that, more than the log holds
-    works.append(dist.all_reduce(t, async_op=True))
-for work in works:
-    work.wait()
-torch.npu.synchronize()
-assert totals()["default_pg", "all_reduce"].run.count == 1500
-"""
-    )
-
-
-def test_a_call_alone_is_exposed_and_one_behind_computing_is_not(ranks):
-    ranks(
-        COUNTED
-        + """
-import time
-join()
-big = torch.ones(1 << 21).npu()
-dist.all_reduce(big)
-torch.npu.synchronize()
-
-def cost(call):
-    before = totals()["default_pg", "all_reduce"]
-    call()
+@fact
+def each_call_is_counted_however_many_come_in_a_second():
+    t = torch.ones(3, 5).npu()
+    alone = [dist.new_group([r], group_desc="alone") for r in range(size)][rank]
+    many = 8_000  # in about a second; a reader comes as seldom
+    for _ in range(many):
+        dist.all_reduce(t, group=alone)
     torch.npu.synchronize()
-    after = totals()["default_pg", "all_reduce"]
-    return (after.run.sum - before.run.sum, after.exposed_ns - before.exposed_ns,
-            after.host_wait_ns - before.host_wait_ns)
-
-run, exposed, host = cost(lambda: dist.all_reduce(big))
-assert 0 < host <= exposed <= run, (run, exposed, host)
-
-# A task of another stream that begins before the call and ends after it.
-side = torch.npu.Stream()
-def hidden():
-    import threading
-    begun, ended = threading.Event(), threading.Event()
-    def compute():
-        begun.set()
-        ended.wait()
-    side.submit(compute)
-    begun.wait()
-    work = dist.all_reduce(big, async_op=True)
-    while not work.is_completed():
-        pass
-    ended.set()
-run, exposed, host = cost(hidden)
-assert exposed == host == 0 < run, (run, exposed, host)
+    for _ in range(7):
+        dist.all_reduce(t)
+    whole = torch.ones(size * 15).npu()
+    dist.all_gather_into_tensor(whole, t.view(-1))
+    dist.broadcast(t, 0)
+    if rank == 0:
+        dist.send(t, 1)
+    else:
+        dist.recv(t, 0)
+    torch.npu.synchronize()
+    found = totals()
+    counts = {key: (t.run.count, t.bytes) for key, t in found.items()}
+    message = "send" if rank == 0 else "recv"
+    assert counts == {
+        ("alone", "all_reduce"): (many, many * 60),
+        ("default_pg", "all_reduce"): (7, 7 * 60),
+        ("default_pg", "all_gather_into_tensor"): (1, 60),
+        ("default_pg", "broadcast"): (1, 60),
+        ("default_pg", message): (1, 60),
+    }, counts
+    for t in found.values():
+        assert sum(t.run.buckets) == t.run.count and t.failed == 0
+        assert 0 <= t.host_wait_ns <= t.exposed_ns <= t.run.sum, t
+        assert 0 <= t.waited_ns <= t.run.sum, t
+    assert found["alone", "all_reduce"].waited_ns == 0
+@fact
+def calls_that_find_no_room_in_the_log_are_counted():
+    group, total = paired("room")
+    x, t = torch.ones(600, 600).npu(), torch.ones(2).npu()
+    for _ in range(20):
+        x = (x @ x).clamp(0, 1)
+    # Behind that, more than the log holds.
+    waited([dist.all_reduce(t, group=group, async_op=True) for _ in range(1500)])
+    torch.npu.synchronize()
+    assert total().run.count == 1500
+@fact
+def a_call_alone_is_exposed_and_one_behind_computing_is_not():
+    group, total = paired("exposed")
+    big = torch.ones(1 << 21).npu()
+    dist.all_reduce(big, group=group)
+    torch.npu.synchronize()
+    def cost(call):
+        before = total()
+        call()
+        torch.npu.synchronize()
+        after = total()
+        return (after.run.sum - before.run.sum, after.exposed_ns - before.exposed_ns,
+                after.host_wait_ns - before.host_wait_ns)
+    run, exposed, host = cost(lambda: dist.all_reduce(big, group=group))
+    assert 0 < host <= exposed <= run, (run, exposed, host)
+    # A task of another stream that begins before the call and ends after it.
+    side = torch.npu.Stream()
+    def hidden():
+        begun, ended = threading.Event(), threading.Event()
+        def compute():
+            begun.set()
+            ended.wait()
+        side.submit(compute)
+        begun.wait()
+        work = dist.all_reduce(big, group=group, async_op=True)
+        while not work.is_completed():
+            pass
+        ended.set()
+    run, exposed, host = cost(hidden)
+    assert exposed == host == 0 < run, (run, exposed, host)
+@fact
+def who_comes_first_waits_for_who_comes_last():
+    group, total = paired("late")
+    t = torch.ones(2).npu()
+    dist.all_reduce(t, group=group)
+    torch.npu.synchronize()
+    before = total()
+    if rank == 0:
+        work = dist.all_reduce(t, group=group, async_op=True)
+        started = False
+        while not started:
+            with StatsReader(Path(_C.segment_path())) as reader:
+                started = reader.collectives().calls[-1].state == "started"
+        store().set("called", "")
+        work.wait()
+    else:
+        store().wait(["called"])
+        begin = time.monotonic_ns()
+        while time.monotonic_ns() - begin < 200_000_000:
+            pass
+        dist.all_reduce(t, group=group)
+    torch.npu.synchronize()
+    after = total()
+    late, run = after.waited_ns - before.waited_ns, after.run.sum - before.run.sum
+    assert late >= 200_000_000 or rank == 1, late
+    assert late <= run
+@fact
+def waiting_launches_and_a_second_device_count_the_same():
+    group, total = paired("blocking")
+    on = torch.device("npu", 1)
+    t = torch.ones(4, device=on)
+    with torch.npu.launch_blocking():
+        for _ in range(50):
+            dist.all_reduce(t, group=group)
+        with torch.npu.stream(torch.npu.Stream(on)):
+            for _ in range(50):
+                dist.all_reduce(t, group=group, async_op=True).wait()
+    torch.npu.synchronize(on)
+    found = total()
+    assert (found.run.count, found.bytes) == (100, 1600), found
+    assert 0 < found.exposed_ns <= found.run.sum, found
+@fact
+def a_failed_call_counts_as_failed():  # the last: the job has failed with it
+    group, total = paired("failing")
+    failure(lambda: dist.all_reduce(torch.ones(4 + rank).npu(), group=group))
+    found = total()
+    assert (found.failed, found.run.count, found.bytes) == (1, 0, 0), found
+    os._exit(0)
 """
-    )
 
 
-def test_who_comes_first_waits_for_who_comes_last(ranks, tmp_path):
-    ranks(
-        COUNTED
-        + """
-join()
-t = torch.ones(2).npu()
-dist.all_reduce(t)
-torch.npu.synchronize()
-before = totals()["default_pg", "all_reduce"]
-if rank == 0:
-    work = dist.all_reduce(t, async_op=True)
-    started = False
-    while not started:
-        with StatsReader(Path(_C.segment_path())) as reader:
-            started = reader.collectives().calls[-1].state == "started"
-    store().set("called", "")
-    work.wait()
-else:
-    import time
-    store().wait(["called"])
-    begin = time.monotonic_ns()
-    while time.monotonic_ns() - begin < 200_000_000:
-        pass
-    dist.all_reduce(t)
-torch.npu.synchronize()
-after = totals()["default_pg", "all_reduce"]
-waited, run = after.waited_ns - before.waited_ns, after.run.sum - before.run.sum
-assert waited >= 200_000_000 or rank == 1, waited
-assert waited <= run
-"""
-    )
-
-
-def test_waiting_launches_and_a_second_device_count_the_same(ranks):
-    ranks(
-        COUNTED
-        + """
-join()
-torch.npu.set_launch_blocking(True)
-on = torch.device("npu", torch.npu.device_count() - 1)
-t = torch.ones(4, device=on)
-for _ in range(50):
-    dist.all_reduce(t)
-with torch.npu.stream(torch.npu.Stream(on)):
-    for _ in range(50):
-        dist.all_reduce(t, async_op=True).wait()
-torch.npu.synchronize(on)
-[total] = totals().values()
-assert (total.run.count, total.bytes) == (100, 1600), total
-assert 0 < total.exposed_ns <= total.run.sum, total
-"""
-    )
-
-
-def test_a_failed_call_counts_as_failed(ranks):
-    ranks(
-        COUNTED
-        + """
-join()
-failure(lambda: dist.all_reduce(torch.ones(4 + rank).npu()))
-[total] = totals().values()
-assert (total.failed, total.run.count, total.bytes) == (1, 0, 0), total
-os._exit(0)
-"""
-    )
+def test_counts_and_times_of_collectives_are_those_of_the_calls(ranks):
+    ranks(FACTS, NPU_DISPATCH_DEVICES="2")
 
 
 def test_a_rank_is_that_of_the_world_in_a_group_of_some_too(ranks):
     ranks(
-        COUNTED
-        + """
+        """
 import pytest
 from npu_dispatch.diagnosis.top import Sampler
 from npu_dispatch.processes import Processes

@@ -135,6 +135,23 @@ def test_focus_and_clicks_outlive_new_figures(browser, show, process):
     assert browser.switch_to.active_element == button
 
 
+def test_the_page_opens_on_who_needs_people_and_hides_who_launched_nothing(
+    browser, show, process
+):
+    first, second = two(process)
+    nothing = process | {"slot": "2", "pid": 99, "launched": False}
+    show(snapshot(1, first, nothing, with_verdict(second, "hung")))
+
+    rows = browser.find_elements(By.CSS_SELECTOR, "#processes tbody tr")
+    named = [row.find_element(By.TAG_NAME, "button").text for row in rows]
+    assert ["eval.py" in named[0], "train.py" in named[1]] == [True, True]
+    assert len(named) == 2
+    assert "eval.py" in text(browser, "#who")
+    assert (
+        text(browser, "#others") == "1 process has launched nothing and is not shown."
+    )
+
+
 def test_screen_readers_hear_of_another_kind_and_no_more(browser, show, process):
     show(snapshot(1, process))
     browser.execute_script(
