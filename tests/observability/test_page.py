@@ -8,68 +8,7 @@ from prometheus_server import serving
 
 pytestmark = pytest.mark.nightly
 
-TRAIN = """
-import sys, torch
-a = torch.ones(64, 64, device="npu")
-torch.npu.synchronize()
-streams = [torch.npu.Stream() for _ in range(3)]
-for i in range(200):
-    for stream in streams:
-        with torch.npu.stream(stream):
-            a @ a
-    a.sum().item()
-torch.npu.synchronize()
-print("trained", flush=True)
-sys.stdin.readline()
-"""
-
-
 OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
-# Legends by label, without the time.
-LEGEND = """
-const legend = (id) => Object.fromEntries(
-  [...document.querySelectorAll(`#${id} .u-series`)].slice(1).map((entry) =>
-    [entry.querySelector(".u-label").textContent,
-     entry.querySelector(".u-value").textContent]));
-"""
-
-
-def test_the_page_draws_a_running_process(trainer, child_environment, browser):
-    program = trainer(TRAIN)
-    assert program.line() == "trained"
-    option = f"--pid={program.pid}"
-    with serving(child_environment(NPU_AUTOLOAD="0"), option) as (_, target):
-        browser.get(f"http://{target}/")
-        wait_for(browser, "document.body.dataset.drawn")
-        browser.execute_script(OPEN)
-        wait_for(browser, "document.querySelectorAll('#memory .u-series').length")
-        found = browser.execute_script(
-            LEGEND
-            + """return {
-              who: document.querySelector("#who").textContent,
-              streams: [...document.querySelectorAll("#streams tbody tr")]
-                .map((row) => row.cells[0].textContent),
-              bars: [...document.querySelectorAll("#streams .bar")].map((bar) =>
-                [...bar.children].map((part) =>
-                  part.getBoundingClientRect().width)),
-              depths: legend("queue"), waits: legend("host"),
-              memory: legend("memory")}"""
-        )
-        assert browser.get_log("browser") == []
-
-    assert f"pid {program.pid}" in found["who"]
-    assert found["streams"][0] == "0:0"
-    assert len(found["streams"]) == 4
-    # Busy, starved, held and idle of each stream fill its bar, whatever they are.
-    assert [len(parts) for parts in found["bars"]] == [4] * 4
-    assert len({round(sum(parts)) for parts in found["bars"]}) == 1
-    # The newest values, as nobody points: all is done.
-    assert found["depths"] == dict.fromkeys(found["streams"], "0")
-    assert {"item", "device sync"} <= set(found["waits"])
-    assert found["memory"]["reserved"].endswith(" MiB")
-    assert found["memory"]["deferred"] == "0 B"
-
-
 # A stream that stands still, one that waits for it, and the host for that one.
 STUCK = """
 import sys, threading, torch
