@@ -68,32 +68,6 @@ check(3, two, of_two, 2)
     )
 
 
-def test_replays_on_a_second_device_and_of_several_groups(ranks):
-    ranks(
-        """
-        join(seconds=30)
-        torch.npu.set_device(1)
-        groups = [dist.new_group([0, 1]) for _ in range(2)]
-        a, b = torch.zeros(3, device="npu:1"), torch.zeros(3, device="npu:1")
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph):
-            works = [
-                dist.all_reduce(t, group=group, async_op=True)
-                for t, group in zip((a, b), groups)
-            ]
-            for work in works: work.wait()
-            total = a + b
-        torch.npu.set_device(0)
-        for step in range(4):
-            a.fill_(step + rank)
-            b.fill_(1.)
-            graph.replay()
-            assert total.tolist() == [2 * step + 3] * 3
-        """,
-        NPU_DISPATCH_DEVICES="2",
-    )
-
-
 def test_a_rank_that_replays_another_graph_is_found(ranks):
     results = ranks(
         """
@@ -118,57 +92,71 @@ def test_a_rank_that_replays_another_graph_is_found(ranks):
             assert f"captured as #{rank}" in result.stderr
 
 
-def test_what_cannot_be_captured_is_refused_and_changes_nothing(ranks):
-    ranks(
-        """
-        join(seconds=30)
-        t, peer = torch.ones(2).npu(), 1 - rank
-        calls = {
-            "barrier": lambda: dist.barrier(),
-            "send": lambda: dist.isend(t, peer),
-            "batch_isend_irecv": lambda: swap(t, t, peer),
-        }
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph):
-            for name, call in calls.items():
-                raises(RuntimeError, f"{name} cannot be captured in a graph", call)
-            work = dist.all_reduce(t, async_op=True)
-            raises(RuntimeError, "query", work.is_completed)
-            work.wait()
+FACTS = """
+import pickle
+from npu_dispatch.distributed import dump_flight_recorder
+join(seconds=30)
+@fact
+def replays_run_on_a_second_device_and_of_several_groups():
+    torch.npu.set_device(1)
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    a, b = torch.zeros(3, device="npu:1"), torch.zeros(3, device="npu:1")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        waited([
+            dist.all_reduce(t, group=group, async_op=True)
+            for t, group in zip((a, b), groups)
+        ])
+        total = a + b
+    torch.npu.set_device(0)
+    for step in range(4):
+        a.fill_(step + rank)
+        b.fill_(1.)
         graph.replay()
-        assert t.tolist() == [2, 2]
-        dist.barrier()
-        """
-    )
+        assert total.tolist() == [2 * step + 3] * 3
+@fact
+def what_cannot_be_captured_is_refused_and_changes_nothing():
+    t, peer = torch.ones(2).npu(), 1 - rank
+    calls = {
+        "barrier": lambda: dist.barrier(),
+        "send": lambda: dist.isend(t, peer),
+        "batch_isend_irecv": lambda: swap(t, t, peer),
+    }
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        for name, call in calls.items():
+            raises(RuntimeError, f"{name} cannot be captured in a graph", call)
+        work = dist.all_reduce(t, async_op=True)
+        raises(RuntimeError, "query", work.is_completed)
+        work.wait()
+    graph.replay()
+    assert t.tolist() == [2, 2]
+    dist.barrier()
+@fact
+def the_flight_recorder_has_each_replay():
+    group = dist.new_group([0, 1], group_desc="replayed")
+    x = torch.ones(4, 2).npu()
+    dist.all_reduce(x, group=group)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        dist.all_reduce(x, group=group)
+        dist.broadcast(x, 0, group=group)
+    for _ in range(2): graph.replay()
+    torch.npu.synchronize()
+    said = [
+        (e["profiling_name"], e["collective_seq_id"], e["state"], e["input_sizes"])
+        for e in pickle.loads(dump_flight_recorder())["entries"]
+        if e["process_group"][1] == "replayed"
+    ]
+    calls = ("all_reduce", 0), *((("all_reduce", "broadcast")[n % 2 == 0], n)
+                                 for n in range(3, 7))
+    assert said == [
+        (f"hccl:{name}", n, "completed", [[4, 2]]) for name, n in calls], said
+"""
 
 
-def test_the_flight_recorder_has_each_replay(ranks):
-    ranks(
-        """
-        import pickle
-        from npu_dispatch.distributed import dump_flight_recorder
-        join()
-        x = torch.ones(4, 2).npu()
-        dist.all_reduce(x)
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph):
-            dist.all_reduce(x)
-            dist.broadcast(x, 0)
-        for _ in range(2): graph.replay()
-        torch.npu.synchronize()
-        entries = pickle.loads(dump_flight_recorder())["entries"]
-        said = [(e["profiling_name"], e["collective_seq_id"], e["state"],
-                 e["input_sizes"]) for e in entries]
-        sizes = [[4, 2]]
-        assert said == [
-            ("hccl:all_reduce", 0, "completed", sizes),
-            ("hccl:all_reduce", 3, "completed", sizes),
-            ("hccl:broadcast", 4, "completed", sizes),
-            ("hccl:all_reduce", 5, "completed", sizes),
-            ("hccl:broadcast", 6, "completed", sizes),
-        ], said
-        """
-    )
+def test_replays_on_devices_and_in_the_recorder_and_what_is_no_part_of_them(ranks):
+    ranks(FACTS, NPU_DISPATCH_DEVICES="2")
 
 
 # A DDP step of a tiny GPT: on cpu with gloo, eager, and in one replay. As on CUDA,
