@@ -1,8 +1,6 @@
-"""Channels-last tensors give what cpu and gloo give, or are refused on all ranks."""
+"""Channels-last tensors give what cpu and gloo give."""
 
 from __future__ import annotations
-
-import pytest
 
 TABLE = """
 S, n = (2, 3, 2, 2), size
@@ -45,50 +43,46 @@ def called(name, i, o, device, group):
 """
 
 
-@pytest.mark.parametrize("device", ["npu:0", "npu:1"])
-def test_inputs_and_outputs_may_have_different_formats(ranks, device: str):
-    # Gloo permutes without a word in three of the calls, where formats differ:
-    # there it judges with contiguous tensors.
-    ranks(
-        TABLE
-        + f"""
+FACTS = """
 join("hccl", seconds=30)
 gloo = dist.new_group(backend="gloo")
-for name in CALLS:
-    for i in (FIRST, LAST):
-        for o in (FIRST, LAST):
-            wanted = called(name, FIRST, FIRST, "cpu", gloo)
-            got = called(name, i, o, "{device}", None)
-            assert len(got) == len(wanted)
-            for a, b in zip(got, wanted):
-                assert torch.equal(a.cpu(), b), (name, i, o)
-            if name not in ("scatter", "reduce_scatter", "all_to_all_single"):
-                for a, b in zip(called(name, i, o, "cpu", gloo), wanted):
-                    assert torch.equal(a, b), (name, i, o)
-""",
-        NPU_DISPATCH_DEVICES="2",
-    )
+@fact
+def inputs_and_outputs_may_have_different_formats():
+    # Gloo permutes without a word in three of the calls, where formats differ:
+    # there it judges with contiguous tensors.
+    for name in CALLS:
+        for i in (FIRST, LAST):
+            for o in (FIRST, LAST):
+                wanted = called(name, FIRST, FIRST, "cpu", gloo)
+                for device in ("npu:0", "npu:1"):
+                    got = called(name, i, o, device, None)
+                    assert len(got) == len(wanted)
+                    for a, b in zip(got, wanted):
+                        assert torch.equal(a.cpu(), b), (name, i, o, device)
+                if name not in ("scatter", "reduce_scatter", "all_to_all_single"):
+                    for a, b in zip(called(name, i, o, "cpu", gloo), wanted):
+                        assert torch.equal(a, b), (name, i, o)
+@fact
+def what_has_one_order_in_both_formats_agrees_with_both():
+    for shape in ((2, 1, 3, 3), (2, 3, 1, 1), (0, 3, 2, 2)):
+        form = LAST if rank == 0 else FIRST
+        t = torch.ones(shape).npu().to(memory_format=form)
+        dist.all_reduce(t)
+        assert t.eq(2).all()
+    t = torch.arange(24.).view(2, 3, 2, 2).npu()
+    t = t.to(memory_format=LAST)
+    for f in (dist.all_reduce, lambda t: dist.broadcast(t, 1)):
+        f(t)
+        assert t.is_contiguous(memory_format=LAST)
+    assert torch.equal(t.cpu(), 2 * torch.arange(24.).view(2, 3, 2, 2))
+    volume = torch.arange(48.).view(1, 3, 2, 2, 4).npu()
+    volume = volume.to(memory_format=torch.channels_last_3d)
+    out = [torch.zeros(1, 3, 2, 2, 4).npu() for _ in range(2)]
+    dist.all_gather(out, volume)
+    assert all(torch.equal(o.cpu(), volume.cpu()) for o in out)
+"""
 
 
-def test_what_has_one_order_in_both_formats_agrees_with_both(ranks):
-    ranks(
-        """
-        join(seconds=20)
-        for shape in ((2, 1, 3, 3), (2, 3, 1, 1), (0, 3, 2, 2)):
-            form = torch.channels_last if rank == 0 else torch.contiguous_format
-            t = torch.ones(shape).npu().to(memory_format=form)
-            dist.all_reduce(t)
-            assert t.eq(2).all()
-        t = torch.arange(24.).view(2, 3, 2, 2).npu()
-        t = t.to(memory_format=torch.channels_last)
-        for f in (dist.all_reduce, lambda t: dist.broadcast(t, 1)):
-            f(t)
-            assert t.is_contiguous(memory_format=torch.channels_last)
-        assert torch.equal(t.cpu(), 2 * torch.arange(24.).view(2, 3, 2, 2))
-        volume = torch.arange(48.).view(1, 3, 2, 2, 4).npu()
-        volume = volume.to(memory_format=torch.channels_last_3d)
-        out = [torch.zeros(1, 3, 2, 2, 4).npu() for _ in range(2)]
-        dist.all_gather(out, volume)
-        assert all(torch.equal(o.cpu(), volume.cpu()) for o in out)
-        """
-    )
+def test_formats_are_kept_and_may_differ_within_a_rank(ranks):
+    """Between ranks they may not: test_errors.py."""
+    ranks(TABLE + FACTS, NPU_DISPATCH_DEVICES="2")

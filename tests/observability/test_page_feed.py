@@ -114,18 +114,11 @@ def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(
         "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
     )
     show(snapshot(6, *several))
-    bars = browser.execute_script(
-        """return [...document.querySelectorAll("#streams .bar")].map((bar) =>
-          [...bar.children].map((part) => part.getBoundingClientRect().width))"""
-    )
 
     assert len(browser.find_elements(By.CSS_SELECTOR, "#processes tbody tr")) == 8
     assert legend(browser, "queue") == dict(rows)
     assert len({depth for _, depth in rows}) == 16
     assert {"reserved", "deferred"} <= legend(browser, "memory").keys()
-    # Busy, starved, held and idle of each stream fill its bar, whatever they are.
-    assert [len(parts) for parts in bars] == [4] * 16
-    assert len({round(sum(parts)) for parts in bars}) == 1
     assert browser.get_log("browser") == []
 
 
