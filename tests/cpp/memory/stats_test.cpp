@@ -261,18 +261,6 @@ TEST(OutOfMemory, ReturnsTheCacheToTheDriverBeforeFailing) {
   EXPECT_EQ(stats["num_device_free"], 1);
 }
 
-TEST(OutOfMemory, WaitsForPendingBlocksBeforeFailing) {
-  auto memory = make_allocator();
-  Gate gate;
-  Block* block = take(memory, 200 * kMiB, first_stream());
-  memory.record_stream(block, second_stream());
-  hold(second_stream(), gate);
-  memory.free(block);
-  std::jthread opening([&] { gate.open(); });
-
-  EXPECT_TRUE(take(memory, 200 * kMiB, first_stream()) != nullptr);
-}
-
 TEST(OutOfMemory, TheFractionLimitsWhatIsReserved) {
   auto memory = make_allocator();
   memory.set_fraction(0.25);

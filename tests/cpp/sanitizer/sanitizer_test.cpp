@@ -98,19 +98,6 @@ TEST(Sanitizer, FindsReuseAndRespectsRecordStream) {
   }
 }
 
-TEST(Sanitizer, FindsReuseOfAPartOfABlock) {
-  World w;
-  w.two.wait_for(w.one, w.one.tail());
-  w.read(w.two);
-  w.free();
-  w.sanitizer.allocated(&w.one, w.memory, 32);
-  w.sanitizer.allocated(&w.one, w.memory + 8, 32);
-
-  submit(w.one, kWrite, {word(w.memory + 8)});
-
-  EXPECT_EQ(found_.size(), 1);
-}
-
 TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   World w;
   w.write(w.one);
@@ -124,51 +111,6 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   EXPECT_TRUE(shadow_bytes.load() < before + 16 * int64_t(sizeof(Access)));
   w.read(w.two);
   EXPECT_EQ(found_.size(), 1);
-}
-
-// A region keeps 96 accesses at most and forgets the oldest ones.
-TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
-  static const int64_t one_size[] = {1};
-  static const npu_view one_float{one_size, kStride, 1, 4, 0, NPU_WRITE};
-  static const npu_kernel write_one{run_nothing, "test::write one", &one_float,
-                                    1};
-  constexpr int kMost = 96, kForgotten = kMost / 4;
-  std::vector<float> memory(3 * kMost);
-  const auto write = [&](Stream& stream, int at) {
-    submit(stream, write_one, {word(&memory[size_t(at)])});
-  };
-  World w;
-  w.sanitizer.allocated(&w.one, memory.data(), memory.size() * sizeof(float));
-  for (int i = 0; i < kMost; ++i) write(w.one, i);
-  write(w.one, 0);  // the oldest becomes the newest
-  write(w.one, kMost);
-
-  // Accesses 1 to 24 are the oldest; later ones replace these and none of the
-  // newest.
-  for (int i = 1; i <= kForgotten; ++i) write(w.two, i);
-  EXPECT_EQ(found_.size(), 0);
-  int newest = 0;
-  for (const int i : {0, kMost - 1, kMost}) {
-    write(w.two, i);
-    EXPECT_EQ(found_.size(), ++newest);
-  }
-}
-
-TEST(Sanitizer, RefusedTasksDoNotRun) {
-  static int ran;
-  ran = 0;
-  const auto run = [](const npu_kernel*, const uint64_t*, npu_failure*) {
-    ++ran;
-    return int(NPU_OK);
-  };
-  const npu_kernel counted{run, "test::count", &kWriteView, 1};
-  World w([](const Finding*, size_t) { return true; });
-  w.write(w.one);
-
-  submit(w.two, counted, {word(w.memory)});
-  drain(w.two);
-
-  EXPECT_EQ(ran, 0);
 }
 
 TEST(Sanitizer, TakesAFlagForAnOrderWhicheverComesFirst) {
@@ -298,25 +240,6 @@ TEST(Sanitizer, KnowsNothingOfMemoryThatWasTheDevicesBeforeItWasPinned) {
   EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
   w.write(w.two);
   EXPECT_EQ(found_.size(), 0);
-}
-
-TEST(Sanitizer, TakesAReplayForATaskThatTouchesAllOfIt) {
-  World w;
-  float other[16];
-  w.sanitizer.allocated(&w.one, other, sizeof other);
-  const uint64_t first[] = {word(w.memory)};
-  const uint64_t second[] = {word(other)};
-  const KernelCall calls[] = {{&kRead, first}, {&kWrite, second}};
-  w.sanitizer.replays(w.one, calls, 2);
-  submit(w.one, kNothing, {});
-
-  w.read(w.two);
-  EXPECT_EQ(found_.size(), 0);
-  submit(w.two, kRead, {word(other)});
-  EXPECT_EQ(found_.size(), 1);
-  w.two.wait_for(w.one, w.one.tail());
-  submit(w.two, kRead, {word(other)});
-  EXPECT_EQ(found_.size(), 1);
 }
 
 TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {

@@ -170,15 +170,6 @@ TEST(Schedule, RunsATaskAtEachPoll) {
   }
 }
 
-TEST(Schedule, RunsWhatIsLeftWhenItIsDrained) {
-  World w(seeded(lagging_seed()));
-  w.append(w.one, 1);
-  w.append(w.two, 2);
-  w.schedule.drain();
-  EXPECT_EQ(w.got.size(), 2);
-  EXPECT_TRUE(w.one.idle() && w.two.idle());
-}
-
 TEST(Schedule, HoldsAStreamForAnotherInEveryInterleaving) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     World w(seeded(seed, 3, 12));

@@ -503,21 +503,6 @@ TEST(Box, WithoutElementsMeetsNothing) {
   EXPECT_EQ(overlap(empty, full), Answer::kNo);
 }
 
-TEST(Box, WithGapsCoversItselfAndNoneThatIsElsewhere) {
-  const Shape rows{{4, 5}, {10, 1}, 1000, 4};
-  Shape moved = rows, shorter = rows, narrower = rows;
-  moved.address += 4;
-  shorter.sizes[0] = 3;
-  narrower.sizes[1] = 4;
-  EXPECT_TRUE(!rows.box().solid());
-  EXPECT_TRUE(covers(rows.box(), rows.box()));
-  for (const Shape& other : {moved, narrower}) {
-    EXPECT_TRUE(!covers(other.box(), rows.box()));
-    EXPECT_TRUE(!covers(rows.box(), other.box()));
-  }
-  EXPECT_TRUE(!covers(shorter.box(), rows.box()));
-}
-
 // Compares with counting every byte; returns how many of the pairs meet.
 template <typename Make>
 int expect_agreement(int rounds, Make shape) {
