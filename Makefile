@@ -112,11 +112,12 @@ $(BUILDERS): tools/requirements.lock | $(PY)
 	$(PY) -m pip install -q $$(grep -E '^(cmake|ninja)==' tools/requirements.lock)
 	touch $@
 
-# torch first: its index need not have the rest.
+# torch first: its index need not have the rest. Python compiles what it imports, which
+# is a small part.
 $(TOOLS): $(BUILDERS) tools/requirements.lock npu_dispatch/versions.py tools/requirements.py | $(PY)
-	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) \
+	$(PY) -m pip install -q --no-compile $(PIP_TORCH_FLAGS) \
 	  $(if $(TORCH),torch==$(TORCH),$$($(PY) tools/requirements.py torch))
-	$(PY) -m pip install -q -r tools/requirements.lock
+	$(PY) -m pip install -q --no-compile -r tools/requirements.lock
 	touch $@
 
 # The newest versions of the tools, for every machine and Python that we support. A
@@ -216,7 +217,8 @@ coverage: test-coverage
 	  build/core-coverage build/py-coverage --txt out/coverage/cpp.txt
 	grep TOTAL out/coverage/python.txt out/coverage/cpp.txt
 
-test-sanitizers: export TSAN_OPTIONS := halt_on_error=1
+# A child that ends need not wait a second for races at its end.
+test-sanitizers: export TSAN_OPTIONS := halt_on_error=1:atexit_sleep_ms=20
 test-sanitizers: export UBSAN_OPTIONS := halt_on_error=1
 test-sanitizers: $(BUILDERS)
 	$(call build_core,core-thread,thread)

@@ -230,8 +230,6 @@ if(NPU_SANITIZER MATCHES thread)
   target_sources(_C PRIVATE base/tsan_openmp.cpp)
   target_link_options(_C PRIVATE -Wl,--wrap=GOMP_parallel)
 endif()
-target_precompile_headers(_C PRIVATE
-  <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
 set_target_properties(_C PROPERTIES
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 # torch is loaded before this module; the path is for tools that load it alone.

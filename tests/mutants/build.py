@@ -237,7 +237,7 @@ class Build:
         folder = build / "tests" / "cpp"
         if suite in judges.DRIVERS:
             env["NPU_DRIVER"] = str(folder / judges.DRIVERS[suite])
-        env["TSAN_OPTIONS"] = "halt_on_error=1"
+        env["TSAN_OPTIONS"] = "halt_on_error=1:atexit_sleep_ms=20"
         return call([folder / f"{suite}_tests", "-x"], self.tree, limit, **env)
 
     def run_pytest(self, folder: str) -> None:

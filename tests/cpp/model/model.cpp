@@ -1,5 +1,6 @@
 #include "tests/cpp/model/model.h"
 
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
@@ -55,8 +56,17 @@ struct Allocation {
 
 enum class State { kReady, kYielding, kAsleep, kDone };
 
+// A point on some stack. To go there takes no system call, which swapcontext()
+// makes for the mask of signals: most of the time of an execution.
+struct Place {
+  jmp_buf registers;
+};
+
+[[noreturn]] void go_to(Place& place) { _longjmp(place.registers, 1); }
+
 struct Thread {
-  ucontext_t context;
+  Place begin, now;
+  bool has_begin = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   State state = State::kReady;
   int asleep_on = -1;
@@ -206,7 +216,7 @@ class Machine {
   void violate(const std::string& text) {
     if (violation_.empty()) violation_ = text;
     if (current_ < 0) return;
-    setcontext(&main_);  // the execution is over; its fibers are dropped
+    go_to(main_);  // the execution is over; its fibers are dropped
   }
 
   void plain_read(const void* at, detail::Access& reads,
@@ -353,14 +363,28 @@ class Machine {
     }
     if (n) return switch_to(others[choose(n)]);
     if (!all_done) violate("nobody can go on: a lost wake-up or a lost value");
-    setcontext(&main_);
+    go_to(main_);
   }
 
   void switch_to(int t) {
     const int from = current_;
     current_ = t;
     threads_[t].state = State::kReady;
-    if (from != t) swapcontext(&threads_[from].context, &threads_[t].context);
+    if (from != t && !_setjmp(threads_[from].now.registers))
+      go_to(threads_[t].now);
+  }
+
+  // Leaves on the thread's stack where each of its executions begins.
+  void prepare(int t) {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack = {threads_[t].stack.get(), 0, kStackBytes};
+    context.uc_link = nullptr;
+    makecontext(&context, enter, 0);
+    current_ = t;
+    if (!_setjmp(main_.registers)) setcontext(&context);
+    threads_[t].has_begin = true;
+    current_ = -1;
   }
 
   static void enter();
@@ -385,18 +409,13 @@ class Machine {
       // It starts after the program was made.
       for (int at = 0; at < n_locations_; ++at)
         thread.knows.seen[at] = uint16_t(locations_[at].history.size() - 1);
-      getcontext(&thread.context);
-      thread.context.uc_stack = {thread.stack.get(), 0, kStackBytes};
-      thread.context.uc_link = nullptr;
-      makecontext(&thread.context, enter, 0);
+      if (!thread.has_begin) prepare(t);
+      thread.now = thread.begin;
     }
-    over_ = false;
-    getcontext(&main_);  // comes back here when the execution is over
-    if (!over_) {
-      over_ = true;
+    if (!_setjmp(main_.registers)) {
       current_ = choose(n_threads_);
-      setcontext(&threads_[current_].context);
-    }
+      go_to(threads_[current_].now);
+    }  // else the execution is over
     current_ = -1;
     if (violation_.empty()) program_->finish();
     if (violation_.empty()) {
@@ -413,8 +432,7 @@ class Machine {
   Location locations_[kMaxLocations];
   std::vector<Allocation> blocks_;
   int n_threads_ = 0, n_locations_ = 0, current_ = -1;
-  ucontext_t main_;
-  volatile bool over_ = false;
+  Place main_;
   std::unique_ptr<Program> program_;
   std::vector<Choice> choices_;
   size_t depth_ = 0;
@@ -428,6 +446,7 @@ class Machine {
 Machine machine;
 
 void Machine::enter() {
+  if (!_setjmp(machine.me().begin.registers)) go_to(machine.main_);
   machine.program_->thread(machine.current_);
   machine.me().state = State::kDone;
   machine.leave();
