@@ -211,10 +211,18 @@ def of_processes(
             wait(min(_POLL_S, left))
             for recorder in recorders.values():
                 recorder.poll()
-        return [
-            recorders[pid].process() if pid in recorders else of_past(pid, seconds)
-            for pid in running
-        ]
+        found = []
+        for pid in running:
+            if pid in recorders:
+                found.append(recorders[pid].process())
+                continue
+            try:
+                found.append(of_past(pid, seconds))
+            except NoProcessError as error:
+                ended = error
+        if ended and not found:
+            raise ended
+        return found
 
 
 def _leave(file: TraceFile) -> None:

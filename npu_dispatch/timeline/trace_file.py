@@ -143,7 +143,7 @@ class TraceFile:
         if lives(pid, fields[3], fields[18]):
             return file
         file._file.close()
-        raise TraceError(
+        raise NoProcessError(
             f"process {pid} has no trace file: {path} is that of an earlier process "
             "of this number, or of another container's"
         )

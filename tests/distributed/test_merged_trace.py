@@ -231,15 +231,20 @@ def test_live_ranks_are_found_and_traced(ranks_at_work, tmp_path):
         common = set.intersection(*({t.call.seq for t in calls(p)} for p in ours))
 
 
-def test_a_process_that_has_ended_since_it_was_listed_is_left_out(ranks_at_work):
+def test_a_process_that_has_ended_since_it_was_listed_is_left_out(going):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
+    left, killed = going(AT_WORK)
+    killed.kill()  # which leaves its file of records
+    killed.wait()
 
-    found = trace.of_processes([ended.pid, *ranks_at_work, ended.pid], 0.1)
+    found = trace.of_processes([ended.pid, killed.pid, left.pid, ended.pid], 0.1)
 
-    assert [process.pid for process in found] == ranks_at_work
+    assert [process.pid for process in found] == [left.pid]
     with pytest.raises(TraceError, match="no process that uses npu"):
         trace.of_processes([ended.pid], 0.1)
+    with pytest.raises(TraceError, match="an earlier process of this number"):
+        trace.of_processes([killed.pid], 0.1)
 
 
 AT_WORK = """

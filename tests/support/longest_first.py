@@ -1,8 +1,7 @@
 """Runs the files that take longest first, so that no worker ends alone with one.
 
-`tests/durations.json` has the seconds of each file in a whole run: what `make test` has
-left in `out/durations.json`, which `make nightly-docs` copies. A file that is not in it
-counts as long.
+`tests/durations.json` has the seconds of each file that took more than one in a whole
+run: what `make test` has left in `out/durations.json`, which `make nightly-docs` copies.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "durations.json"
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seconds = json.loads(RECORDED.read_text())
-    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
 
 
 class Durations:
@@ -33,7 +32,7 @@ class Durations:
         self._seconds[_file(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        rounded = {file: round(s, 1) for file, s in sorted(self._seconds.items())}
+        rounded = {f: round(s, 1) for f, s in sorted(self._seconds.items()) if s > 1}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(rounded, indent=1) + "\n")
 
