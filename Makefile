@@ -49,6 +49,8 @@ TORCH ?=
 JOBS ?= $(shell nproc)
 # One name of the compiler for all builds, as ccache tells c++ from g++.
 export CXX
+# A process that a test starts would compile a thousand files of Python again.
+unexport PYTHONDONTWRITEBYTECODE
 # The end of CI's log is what failed, not what warns.
 PYTEST_FLAGS ?= $(if $(CI),--disable-warnings)
 
