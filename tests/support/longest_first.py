@@ -1,7 +1,8 @@
 """Runs the files that take longest first, so that no worker ends alone with one.
 
 `tests/durations.json` has the seconds of each file that took more than one in a whole
-run: what `make test` has left in `out/durations.json`, which `make nightly-docs` copies.
+run: what `make test` has left in `out/durations.json`, which `make nightly-docs`
+copies.
 """
 
 from __future__ import annotations
