@@ -1,10 +1,11 @@
 #include "csrc/placement/core_share.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
 #include "csrc/base/env.h"
-#include "csrc/placement/this_machine.h"
+#include "csrc/placement/policy.h"
 #include "csrc/stats/layout.h"
 
 namespace npu {
@@ -33,13 +34,14 @@ void set_core_limit(int device, int64_t stream, int cores) {
       .store(cores, std::memory_order_relaxed);
 }
 
-int core_share(int all) { return Policy::share(all, core_budget(), 0, 0); }
+int core_share(int all) { return std::max(1, std::min(all, core_budget())); }
 
 int core_share(int all, int device, int64_t stream) {
   const Limits& limits = limits_[device];
-  return Policy::share(all, core_budget(),
-                       limits.device.load(std::memory_order_relaxed),
-                       limits.streams[stream].load(std::memory_order_relaxed));
+  for (const auto* limit : {&limits.device, &limits.streams[stream]})
+    if (const int cores = limit->load(std::memory_order_relaxed); cores > 0)
+      all = std::min(all, cores);
+  return core_share(all);
 }
 
 }  // namespace npu

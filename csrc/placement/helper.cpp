@@ -23,24 +23,24 @@ bool Helper::offer(Loop& loop, bool wakes) {
 
 void Helper::take_back() {
   uint32_t was = kOffered;
-  // Release: the next launcher writes loop_.
+  // Release, here and below: the next launcher writes loop_. Acquire, here and
+  // below: what the pieces wrote.
   if (word_.compare_exchange_strong(was, kReady, std::memory_order_release,
-                                    std::memory_order_relaxed))
+                                    std::memory_order_acquire))
     return;
   const uint64_t patient_until = now_ns() + tuning::kHelperWaitSpinNs;
-  for (;;) {
-    was = word_.load(std::memory_order_acquire);  // what the pieces wrote
-    // The helper may go meanwhile. Release: as above, here and below.
-    if (was == kLeft &&
-        word_.compare_exchange_strong(was, kReady, std::memory_order_release,
-                                      std::memory_order_relaxed))
-      return;
-    if (was == kGone) return word_.store(kNobody, std::memory_order_release);
+  while (was == kTaken) {
     if (now_ns() < patient_until)
       pause();
     else
       sleep_until_left();
+    was = word_.load(std::memory_order_acquire);
   }
+  // The helper may go meanwhile; nobody else uses the word then.
+  if (was != kLeft ||
+      !word_.compare_exchange_strong(was, kReady, std::memory_order_release,
+                                     std::memory_order_acquire))
+    word_.store(kNobody, std::memory_order_release);
 }
 
 bool Helper::come() {
@@ -58,8 +58,8 @@ void Helper::go() {
       pause();
       continue;
     }
-    // Release: whoever comes next uses what is here; and what the pieces wrote,
-    // which a launcher that sees kGone reads.
+    // Release: the next thread that comes uses what is here, and a launcher
+    // that sees kGone reads what the pieces wrote.
     if (word_.compare_exchange_weak(was, was == kReady ? kNobody : kGone,
                                     std::memory_order_release,
                                     std::memory_order_relaxed))
@@ -85,16 +85,17 @@ void Helper::sleep() {
   // Release: the launcher that sees kAsleep uses the placement.
   if (word_.compare_exchange_strong(was, kAsleep, std::memory_order_release,
                                     std::memory_order_relaxed))
-    do futex_wait(&word_, kAsleep, 0);
-    // Acquire: that launcher is done with it.
-    while ((was = word_.load(std::memory_order_acquire)) == kAsleep ||
-           was == kClaimed);
+    do {
+      futex_wait(&word_, kAsleep, 0);
+      // Acquire: that launcher is done with it.
+      was = word_.load(std::memory_order_acquire);
+    } while (was == kAsleep || was == kClaimed);
   placement_.after_sleep();
 }
 
-// The launcher whose loop the helper uses. The helper may have lost its core:
-// Linux gives it the one that is left by sleeping here. Woken on the helper's
-// core, the launcher would share it from then on.
+// Called by the launcher while the helper uses its loop. The helper may have
+// lost its core: a launcher that sleeps leaves its own to it. Woken on the
+// helper's core, the launcher would share it from then on.
 void Helper::sleep_until_left() {
   WakePlacement placement;
   placement.before_sleep();

@@ -43,19 +43,21 @@ class alignas(kCacheLine) Helper {
   // A launcher. False: nobody is here, or has something else to do, or sleeps
   // and is not to be woken.
   bool offer(Loop& loop, bool wakes);
-  // The launcher whose offer was accepted. Afterwards the helper does not use
-  // the loop. A helper that was woken for nothing counts as ready: it is on its
-  // way, and need not be woken again.
+  // The launcher whose offer was accepted: waits until the helper does not use
+  // the loop, and does not give it to a helper that has not begun. A helper
+  // that was woken and finds no loop counts as ready: it is on its way to the
+  // place, and the next launcher need not wake it again.
   void take_back();
 
-  // A thread comes to the place. False: another has it.
+  // The calling thread becomes the helper at this place. False: another is.
   bool come();
-  // It goes. A loop that it has been offered it leaves to others.
+  // The helper leaves the place, and with it the loop that it was offered and
+  // has not begun: the remaining pieces are for the other threads.
   void go();
-  // The thread: runs pieces of the loop that it has been offered, if any.
+  // The helper runs pieces of the loop that it was offered. False: none was.
   bool help();
-  // The thread, which has nothing to do, sleeps until it has been offered one,
-  // or for no reason.
+  // The helper, which was offered no loop, sleeps until it is offered one. May
+  // return without.
   void sleep();
 
  private:
@@ -70,13 +72,14 @@ class alignas(kCacheLine) Helper {
     kOffered,  // the helper may take the loop, and the launcher may take it
                // back
     kTaken,    // the helper uses the loop
-    kAwaited,  // it does, and the launcher sleeps until the word changes
-    kLeft,     // it does not any more
-    kGone,  // nor is it here; the place becomes free with the launcher's loop
+    kAwaited,  // the helper uses it, and the launcher sleeps until the word
+               // changes
+    kLeft,     // the helper does not use the loop any more
+    kGone,     // nor is it here; take_back() frees the place
   };
 
   std::atomic<uint32_t> word_{kNobody};
-  // Whose these are, the word says.
+  // The word says which thread may use these.
   Loop* loop_ = nullptr;
   WakePlacement* waiter_ = nullptr;  // the launcher's, while it sleeps
   WakePlacement placement_;

@@ -1,14 +1,12 @@
 #include "csrc/placement/shared_loop.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 
-#include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
 #include "csrc/placement/helper.h"
 #include "csrc/placement/openmp_crowd.h"
+#include "csrc/placement/service_thread.h"
 #include "csrc/placement/tuning.h"
 
 namespace npu {
@@ -27,7 +25,7 @@ uint64_t spin_until(uint64_t now) {
 }
 
 void* help(void* place) {
-  pthread_setname_np(pthread_self(), "npu-helper");
+  begin_service("npu-helper");
   Helper& helper = *static_cast<Helper*>(place);
   for (uint64_t spins_until = 0;;) {
     if (helper.help())
@@ -42,12 +40,8 @@ void* help(void* place) {
 // False: the system gives no thread. The place then stays as it is, and nobody
 // takes what is offered there.
 bool start(Helper& helper) {
-  const BlockedSignals blocked;
   helper.come();
-  pthread_t thread;
-  if (pthread_create(&thread, nullptr, &help, &helper) != 0) return false;
-  pthread_detach(thread);
-  return true;
+  return start_service(&help, &helper);
 }
 
 // Returns how many helpers there are of `wanted`.

@@ -1,16 +1,10 @@
 // The figures that decide about cores, each with the bench that shows its
-// effect. Whoever changes one runs its bench.
+// effect: run it after a change.
 #pragma once
 
 #include <cstdint>
 
 namespace npu::tuning {
-
-// How often a launcher looks whether it shares its CPU with another, and after
-// how long without a look it counts as idle. bench/cores.py, two streams of
-// small kernels.
-inline constexpr uint64_t kBetweenLooksNs = 500'000;
-inline constexpr uint64_t kAtWorkNs = 20'000'000;
 
 // A caller that launches so many tasks, each within kSeldomNs, needs a core.
 // bench/neighbour.py, case compile_step launches one in a step.
@@ -53,9 +47,11 @@ inline constexpr uint64_t kHurriedTasks = 16;
 inline constexpr uint64_t kShortestRestNs = 3'000;
 inline constexpr int kMostDoublings = 3;
 
-// How long a helper spins for its next loop, how long where nobody launches,
-// and a launcher for a helper that works for it, before they sleep.
-// bench/products.py; the second one: bench/neighbour.py, cases sac and vae.
+// A helper spins for its next loop before it sleeps: for kHelperSpinNs while
+// somebody needs a core, for kWaitingHelperSpinNs while nobody does. A launcher
+// spins for kHelperWaitSpinNs for a helper that has not finished its piece of
+// the launcher's loop, before it sleeps. bench/products.py;
+// kWaitingHelperSpinNs: bench/neighbour.py, cases sac and vae.
 inline constexpr uint64_t kHelperSpinNs = 30'000;
 inline constexpr uint64_t kWaitingHelperSpinNs = 1'000'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;

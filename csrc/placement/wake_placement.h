@@ -4,9 +4,40 @@
 #include <sched.h>
 #include <sys/types.h>
 
-#include "csrc/placement/affinity_loan.h"
+#include <utility>
 
 namespace npu {
+
+// Decides which CPUs a thread is to have while this program narrows them for a
+// moment. Pure: it is told what the thread has, and says what to set.
+//
+// The kernel remembers one set of CPUs per thread. A set that is found there
+// and was not put there by us comes from the thread's owner or a tool of theirs
+// (taskset), and stays, even where it came while ours was in place. (A set
+// equal to ours cannot be told from it.)
+class AffinityLoan {
+ public:
+  // The thread is about to sleep, or sleeps; it has `seen`, and is not to be
+  // woken on the CPU `waker`; -1: on any. Returns whether the caller has to
+  // give it set().
+  bool narrow(const cpu_set_t& seen, int waker);
+  // The thread is awake and has `seen`. Returns whether the caller has to give
+  // it owners() back.
+  bool end(const cpu_set_t& seen);
+
+  bool lent() const { return lent_; }
+  // Whether the owner's CPUs have changed since this was last called.
+  bool changed() { return std::exchange(changed_, false); }
+  const cpu_set_t& set() const { return set_; }
+  const cpu_set_t& owners() const { return owners_; }
+
+ private:
+  // Whether `seen` is what was lent; else it is the owner's from now on.
+  bool is_ours(const cpu_set_t& seen);
+
+  bool lent_ = false, changed_ = false;
+  cpu_set_t set_{}, owners_{};
+};
 
 // A queue's consumer sleeps; its producer wakes it and goes on producing. In a
 // virtual machine the kernel takes a halted CPU for a busy one, and almost
@@ -32,19 +63,15 @@ class WakePlacement {
       avoid(here);
   }
 
-  // The CPU of the last waker; -1: none yet. Only the sleeper calls it, awake.
-  int waker() const { return avoided_; }
-
  private:
   // Restricts the sleeper to its allowed CPUs without `cpu`, if any is left.
   void avoid(int cpu);
-  void narrow(const cpu_set_t& seen);
   // The CPUs that the sleeper may run on now. False where they are not known,
   // or where placement is off.
   bool look(cpu_set_t& seen) const;
 
   pid_t sleeper_ = 0;
-  int avoided_ = -1;
+  int avoided_ = -1;  // the CPU of the last waker
   AffinityLoan loan_;
 };
 

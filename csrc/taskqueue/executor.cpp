@@ -56,8 +56,7 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   // are of the sampled ones only.
   if (!is_sampled(position)) return;
   const uint64_t now = notes_.count(running, ended);
-  if (placement_)
-    placement_->look(now, stream_.tail(), stream_.parking_.waker());
+  if (placement_) placement_->look(now, stream_.tail());
   look_at_control();
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/policy.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/this_thread.h"

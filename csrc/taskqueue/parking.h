@@ -70,9 +70,6 @@ class BasicParking {
     parked_.store(kAwake, std::memory_order_relaxed);
     return false;
   }
-  // The CPU of the producer that woke the consumer last; -1: none has yet. Only
-  // the consumer calls it, while awake.
-  int waker() const { return placement_.waker(); }
 
   // Called by each consumer before its first look for work.
   void enter() {

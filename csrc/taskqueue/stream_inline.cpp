@@ -3,7 +3,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
-#include "csrc/placement/this_machine.h"
+#include "csrc/placement/policy.h"
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"

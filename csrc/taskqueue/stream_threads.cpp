@@ -10,7 +10,7 @@
 
 #include "csrc/base/blocked_signals.h"
 #include "csrc/observe/observer.h"
-#include "csrc/placement/this_machine.h"
+#include "csrc/placement/policy.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -68,7 +68,7 @@ void Stream::launch(uint64_t number) {
   snprintf(name, sizeof name, "npu%d/s%lld", device_, (long long)id_);
   pthread_setname_np(pthread_self(), name);
   // Lets an urgent stream run ahead of everything in the process, not only of
-  // normal streams (urgency.h). Has no effect without CAP_SYS_NICE.
+  // normal streams (launcher_placement.h). Has no effect without CAP_SYS_NICE.
   if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
   // Launchers run in turn, whichever thread the system runs first: stop() waits
   // for the earlier one.

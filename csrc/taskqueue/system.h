@@ -12,7 +12,7 @@
 #include "csrc/base/event_fd.h"
 #include "csrc/base/futex.h"
 #include "csrc/base/thread_number.h"
-#include "csrc/placement/this_machine.h"
+#include "csrc/placement/policy.h"
 #include "csrc/placement/tuning.h"
 #include "csrc/placement/wake_placement.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "csrc/base/clock.h"
-#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/policy.h"
 #include "csrc/taskqueue/sequence.h"
 
 namespace npu {

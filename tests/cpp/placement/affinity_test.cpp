@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "csrc/base/futex.h"
-#include "csrc/placement/affinity_loan.h"
 #include "csrc/placement/wake_placement.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
@@ -18,7 +17,7 @@ bool equal(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b); }
 
 TEST(AffinityLoan, IsGivenBack) {
   AffinityLoan loan;
-  loan.begin(cpus({0, 1, 2}));
+  EXPECT_TRUE(!loan.narrow(cpus({0, 1, 2}), -1));
   EXPECT_TRUE(loan.changed() && !loan.changed());
   EXPECT_TRUE(loan.narrow(cpus({0, 1, 2}), 1));
   EXPECT_TRUE(equal(loan.set(), cpus({0, 2})));
@@ -29,7 +28,6 @@ TEST(AffinityLoan, IsGivenBack) {
 
 TEST(AffinityLoan, AnotherWakerHasAnotherOfTheOwnersCpus) {
   AffinityLoan loan;
-  loan.begin(cpus({0, 1, 2}));
   loan.narrow(cpus({0, 1, 2}), 1);
   EXPECT_TRUE(loan.narrow(cpus({0, 2}), 2));
   EXPECT_TRUE(equal(loan.set(), cpus({0, 1})));
@@ -39,7 +37,6 @@ TEST(AffinityLoan, AnotherWakerHasAnotherOfTheOwnersCpus) {
 
 TEST(AffinityLoan, WhatTheOwnerSetMeanwhileStays) {
   AffinityLoan loan;
-  loan.begin(cpus({0, 1, 2, 3}));
   loan.narrow(cpus({0, 1, 2, 3}), 1);
   loan.changed();
   EXPECT_TRUE(!loan.end(cpus({1, 3})));
@@ -49,7 +46,6 @@ TEST(AffinityLoan, WhatTheOwnerSetMeanwhileStays) {
 
 TEST(AffinityLoan, AWakerNarrowsWhatTheOwnerSetMeanwhile) {
   AffinityLoan loan;
-  loan.begin(cpus({0, 1, 2, 3}));
   loan.narrow(cpus({0, 1, 2, 3}), 1);
   EXPECT_TRUE(loan.narrow(cpus({1, 3}), 3));
   EXPECT_TRUE(equal(loan.set(), cpus({1})));
@@ -59,18 +55,21 @@ TEST(AffinityLoan, AWakerNarrowsWhatTheOwnerSetMeanwhile) {
 
 TEST(AffinityLoan, NothingIsSetWhereOneCpuIsLeft) {
   AffinityLoan loan;
-  loan.begin(cpus({2}));
   EXPECT_TRUE(!loan.narrow(cpus({2}), 2));
   EXPECT_TRUE(!loan.end(cpus({2})));
 }
 
+TEST(AffinityLoan, NothingIsSetForAWakerOnAnotherCpu) {
+  AffinityLoan loan;
+  for (const int waker : {2, -1, CPU_SETSIZE})
+    EXPECT_TRUE(!loan.narrow(cpus({1, 3}), waker) && !loan.lent());
+}
+
 TEST(AffinityLoan, WhatCouldNotBeSetIsNotOurs) {
   AffinityLoan loan;
-  loan.begin(cpus({0, 1}));
   EXPECT_TRUE(loan.narrow(cpus({0, 1}), 1));
-  loan.refused();
-  EXPECT_TRUE(!loan.lent() && !loan.end(cpus({0})));
-  EXPECT_TRUE(equal(loan.owners(), cpus({0})));
+  EXPECT_TRUE(!loan.end(cpus({0, 1})) && !loan.lent());
+  EXPECT_TRUE(equal(loan.owners(), cpus({0, 1})));
 }
 
 cpu_set_t allowed() {
@@ -151,7 +150,6 @@ TEST_ALONE(WakePlacement, WhatTheOwnerSetWhileItSleptStays) {
   const Sleep sleep = sleep_once(placement, cpu, /*moved=*/true);
   EXPECT_EQ(CPU_COUNT(&sleep.after), 1);
   EXPECT_TRUE(CPU_ISSET(cpu, &sleep.after));
-  EXPECT_EQ(placement.waker(), cpu);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "csrc/placement/idle_policy.h"
-#include "csrc/placement/wait_patience.h"
 #include "tests/cpp/check.h"
 
 namespace npu {

@@ -1,23 +1,17 @@
 // What is decided about cores: from what a machine says about itself, how many
 // there are to share, how much spinning and interrupting a process may do, and
-// where its launchers go.
-#include <sched.h>
+// whether somebody else needs a core.
 #include <stdlib.h>
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
+#include "csrc/placement/launcher_placement.h"
 #include "csrc/placement/machine.h"
 #include "csrc/placement/policy.h"
-#include "csrc/placement/spin_grant.h"
-#include "csrc/placement/spread.h"
-#include "csrc/placement/team_policy.h"
-#include "csrc/placement/this_machine.h"
 #include "csrc/placement/tuning.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
-#include "tests/cpp/placement/cpus.h"
 #include "tests/cpp/temporary_folder.h"
 
 namespace npu {
@@ -66,14 +60,14 @@ TEST(Budget, GoesOnWhereTheNumbersOfWindowsBeginAgain) {
 }
 
 TEST(Policy, AllSpinWhereThereAreCores) {
-  Policy policy({2, {}, 1, 0}, true);
-  EXPECT_TRUE(!policy.spin_is_limited());
+  Policy policy({2, {}, 1}, true);
+  EXPECT_TRUE(policy.spins_freely());
   for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(policy.spin(kNow, 250 * kUs), 250 * kUs);
 }
 
 TEST(Policy, NobodySpinsOnTheOnlyCore) {
-  Policy alone({1, {}, 1, 0}, true);
+  Policy alone({1, {}, 1}, true);
   EXPECT_EQ(alone.spin(kNow, 250 * kUs), 0);
   alone.set_cpus(2);  // taskset
   EXPECT_EQ(alone.spin(kNow, 250 * kUs), 250 * kUs);
@@ -84,7 +78,7 @@ TEST(Policy, NobodySpinsOnTheOnlyCore) {
 // Four processes share the time of 1.6 cores, an eighth of which may go to
 // spinning.
 TEST(Policy, SpinningIsAPartOfTheQuota) {
-  Policy policy({64, {160 * kMs, 100 * kMs}, 4, 0}, true);
+  Policy policy({64, {160 * kMs, 100 * kMs}, 4}, true);
   uint64_t spun = 0;
   for (int i = 0; i < 1000; ++i) spun += policy.spin(kNow, 100 * kUs);
   EXPECT_EQ(spun, 5 * kMs);
@@ -94,8 +88,7 @@ TEST(Policy, SpinningIsAPartOfTheQuota) {
 }
 
 TEST(Policy, UrgentStreamsNeedAllCoresThatAQuotaKeepsBusy) {
-  Policy all({8, {}, 1, 0}, true),
-      half({8, {150 * kMs, 100 * kMs}, 1, 0}, true);
+  Policy all({8, {}, 1}, true), half({8, {150 * kMs, 100 * kMs}, 1}, true);
   EXPECT_TRUE(!all.needs_all(7, 4096));
   EXPECT_TRUE(all.needs_all(8, 4096));
   EXPECT_TRUE(all.needs_all(3, 3));
@@ -106,18 +99,10 @@ TEST(Policy, UrgentStreamsNeedAllCoresThatAQuotaKeepsBusy) {
   EXPECT_TRUE(all.needs_all(2, 4096));
 }
 
-TEST(Policy, AKernelHasTheLeastOfItsLimits) {
-  EXPECT_EQ(Policy::share(8, 4096, 0, 0), 8);
-  EXPECT_EQ(Policy::share(8, 6, 5, 3), 3);
-  EXPECT_EQ(Policy::share(8, 6, 3, 5), 3);
-  EXPECT_EQ(Policy::share(8, 6, 0, 7), 6);
-  EXPECT_EQ(Policy::share(0, 6, 0, 0), 1);
-}
-
 // Processes of one program that share `all` CPUs, of which this one may run on
 // `own`.
 int part(int own, int sharers, int all, Quota quota = {}) {
-  return Policy({own, quota, sharers, 0, all}, true).part();
+  return Policy({own, quota, sharers, all}, true).part();
 }
 
 TEST(Policy, RanksOfAMachineDivideItsCores) {
@@ -135,50 +120,12 @@ TEST(Policy, RanksOfAMachineDivideItsCores) {
   EXPECT_EQ(part(2, 2, 4, {800 * kMs, 100 * kMs}), 2);
 }
 
-TEST(Policy, ASleeperIsWokenOnOtherCpusThanItsWaker) {
-  cpu_set_t on;
-  EXPECT_TRUE(Policy::woken_on(cpus({1, 2, 3}), 2, on));
-  const cpu_set_t others = cpus({1, 3});
-  EXPECT_TRUE(CPU_EQUAL(&on, &others));
-  EXPECT_TRUE(!Policy::woken_on(cpus({2}), 2, on));
-  EXPECT_TRUE(!Policy::woken_on(cpus({1, 3}), 2, on));
-  EXPECT_TRUE(!Policy::woken_on(cpus({1, 3}), -1, on));
-  EXPECT_TRUE(!Policy::woken_on(cpus({1, 3}), CPU_SETSIZE, on));
-}
-
 TEST(Policy, FencesAreFiftyInAMillisecond) {
-  Policy policy({64, {}, 1, 0}, true);
+  Policy policy({64, {}, 1}, true);
   int fences = 0;
   for (uint64_t now = kNow; now < kNow + 1000 * kMs; now += kUs)
     fences += policy.may_fence(now);
   EXPECT_EQ(fences, 50'000);
-}
-
-TEST(TeamPolicy, AThreadEndsItsTeamTenTimesASecond) {
-  TeamEnds ends;
-  int ended = 0;
-  for (uint64_t now = kNow; now < kNow + 1000 * kMs; now += kMs)
-    ended += ends.due(now);
-  EXPECT_EQ(ended, 10);
-}
-
-TEST(TeamPolicy, TheCrowdStaysForAsLongAsWasAskedFor) {
-  using Step = Crowd::Step;
-  Crowd crowd;
-  const auto step = [&](uint64_t now, uint64_t until) {
-    return crowd.step(now, until, now);
-  };
-  EXPECT_TRUE(step(kNow, 0) == Step::kNone);  // nobody ever asked
-  EXPECT_EQ(crowd.again(kNow, 0, 0), 0);
-  const uint64_t end = kNow + 20 * kMs;
-  EXPECT_TRUE(step(kNow, end) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow + kMs, end, kNow), 19 * kMs);
-  EXPECT_TRUE(step(kNow + kMs, end + kMs) == Step::kNone);  // asked again
-  EXPECT_TRUE(step(end, end + kMs) == Step::kNone);
-  EXPECT_TRUE(step(end + kMs, end + kMs) == Step::kDisperse);
-  EXPECT_EQ(crowd.again(end + kMs, end + kMs, kNow), 0);
-  EXPECT_TRUE(step(2 * end, end + kMs) == Step::kNone);
-  EXPECT_TRUE(step(2 * end, 2 * end + kMs) == Step::kGather);
 }
 
 // Launches `n` tasks, one in each `every` ns. Returns until when a core is
@@ -191,7 +138,7 @@ uint64_t launch(OtherWork& work, uint64_t& now, uint64_t& tail, int n,
   return until;
 }
 
-TEST(TeamPolicy, ACallerNeedsACoreThatLaunchesOneTaskAfterTheOther) {
+TEST(OtherWork, ACallerNeedsACoreThatLaunchesOneTaskAfterTheOther) {
   uint64_t now = kNow, tail = 0;
   OtherWork work;
   work.wakes(now, ++tail);
@@ -207,7 +154,7 @@ TEST(TeamPolicy, ACallerNeedsACoreThatLaunchesOneTaskAfterTheOther) {
   EXPECT_TRUE(until > now);
 }
 
-TEST(TeamPolicy, ACallerThatLaunchesAStepAtATimeNeedsNone) {
+TEST(OtherWork, ACallerThatLaunchesAStepAtATimeNeedsNone) {
   uint64_t now = kNow, tail = 0;
   OtherWork work;
   EXPECT_EQ(launch(work, now, tail, 160, kMs), 0);
@@ -238,7 +185,7 @@ std::vector<bool> ask(OtherWork& work, uint64_t window, uint64_t ns,
   return found;
 }
 
-TEST(TeamPolicy, ALauncherThatWaitsLongForItsCoreHasANeighbour) {
+TEST(OtherWork, ALauncherThatWaitsLongForItsCoreHasANeighbour) {
   using Found = std::vector<bool>;
   const auto asked = [](auto... numbers) {
     OtherWork work;
@@ -253,20 +200,6 @@ TEST(TeamPolicy, ALauncherThatWaitsLongForItsCoreHasANeighbour) {
   EXPECT_TRUE(asked(20 * kMs, 8 * kMs, 400) == Found(4));
   // Where the system does not tell.
   EXPECT_TRUE(asked(20 * kMs, 0, 0) == Found(4));
-}
-
-// A crowd takes a core while it gathers, and shortens nobody's spinning then.
-TEST(TeamPolicy, ThereIsNoCrowdWhereNoKernelHasATeam) {
-  using Step = Crowd::Step;
-  Crowd crowd;
-  const uint64_t end = kNow + 20 * kMs;
-  EXPECT_TRUE(crowd.step(kNow, end, 0) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow, end, kNow - tuning::kTeamStaysNs) ==
-              Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow, end, kNow - kMs) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow, end, kNow - kMs), 20 * kMs);
-  const uint64_t later = kNow + tuning::kTeamStaysNs;
-  EXPECT_TRUE(crowd.step(later, later + kMs, kNow) == Step::kDisperse);
 }
 
 TEST_ALONE(Switch, OffLeavesThreadsAlone) {
@@ -289,14 +222,6 @@ TEST(Switch, AWrongValueIsToldAndIsAuto) {
 void expect_quota(const Quota& quota, uint64_t ns, uint64_t period_ns) {
   EXPECT_EQ(quota.ns, ns);
   EXPECT_EQ(quota.period_ns, period_ns);
-}
-
-TEST(Machine, ReadsListsOfCpus) {
-  EXPECT_TRUE(
-      (parse_cpus("0-3,8,10-11\n") == std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
-  EXPECT_TRUE(parse_cpus("5") == std::vector<int>{5});
-  for (const char* bad : {"", "x", "3-1", "0-99999", "-1", "1,x"})
-    EXPECT_TRUE(parse_cpus(bad).empty());
 }
 
 TEST(Machine, ReadsAQuota) {
@@ -332,110 +257,6 @@ TEST(Machine, KnowsTheFirstVersionOfControlGroups) {
   const std::string text = "5:cpu,cpuacct:/c\n4:cpuset:/d\n0::/e\n";
   expect_quota(cgroup_quota(text, files.path), 50 * kMs, 100 * kMs);
   expect_quota(cgroup_quota("5:cpuset:/c\n", files.path), 0, 0);
-}
-
-TEST(Machine, KnowsThreadsOfACoreAndNodes) {
-  TemporaryFolder files;
-  files.write("devices/system/cpu/online", "0-3");
-  for (int cpu = 0; cpu < 4; ++cpu)
-    files.write("devices/system/cpu/cpu" + std::to_string(cpu) +
-                    "/topology/thread_siblings_list",
-                std::to_string(cpu % 2) + "," + std::to_string(cpu % 2 + 2));
-  files.write("devices/system/node/online", "0,2");
-  files.write("devices/system/node/node0/cpulist", "0,2");
-  files.write("devices/system/node/node0/distance", "10 32");
-  files.write("devices/system/node/node2/cpulist", "1,3");
-  files.write("devices/system/node/node2/distance", "31 10");
-  const Topology topology = read_topology(files.path), none;
-  for (int cpu = 0; cpu < 4; ++cpu) EXPECT_EQ(topology.core[cpu], cpu % 2);
-  EXPECT_EQ(topology.distance(0, 2), 0);
-  EXPECT_EQ(topology.distance(0, 1), 32);
-  EXPECT_EQ(topology.distance(3, 2), 31);
-  EXPECT_EQ(topology.core[9], 9);
-  EXPECT_EQ(none.distance(0, 1), 0);
-}
-
-// Launchers of a process on a machine that is not this one. Each launcher first
-// works on CPU 5; `go()` is the look of the one in the second seat.
-struct Process {
-  explicit Process(uint32_t seed = 7) : policy({8, {}, 1, seed}, true) {
-    for (int seat = 0; seat < 3; ++seat) {
-      EXPECT_EQ(policy.take_seat(), seat);
-      policy.crowded(seat, kNow, 5);
-    }
-  }
-  int go(const cpu_set_t& allowed, Whereabouts at = {5, -1}) {
-    return policy.place(1, kNow, at, allowed, topology);
-  }
-  Policy policy;
-  Topology topology;
-};
-
-TEST(Spread, ALauncherGoesToTheCpuOnWhichNoneWorks) {
-  Process p;
-  EXPECT_TRUE(!p.policy.crowded(0, kNow, 5));  // the later ones go
-  EXPECT_EQ(p.go(cpus({5, 6})), 6);
-  EXPECT_TRUE(!p.policy.crowded(1, kNow, 6));
-  EXPECT_EQ(p.policy.place(2, kNow, {5, -1}, cpus({5, 6}), p.topology), -1);
-  EXPECT_TRUE(p.policy.crowded(2, kNow + 19 * kMs, 5));
-  EXPECT_TRUE(!p.policy.crowded(2, kNow + 20 * kMs, 5));  // too long ago
-  p.policy.crowded(0, kNow + 20 * kMs, 5);
-  p.policy.leave_seat(0);
-  EXPECT_TRUE(!p.policy.crowded(2, kNow + 20 * kMs, 5));
-  EXPECT_EQ(p.policy.take_seat(), 0);
-}
-
-// The producer's CPU is the last to take. Before it come its memory and a core
-// that nobody shares: here of two nodes of two cores of two threads, of which
-// CPU n and n + 4 share one.
-TEST(Spread, NearTheProducersMemoryThenOnACoreOfItsOwn) {
-  Process p;
-  for (int cpu = 0; cpu < 8; ++cpu) {
-    p.topology.core[cpu] = int16_t(cpu % 4);
-    p.topology.node[cpu] = int16_t(cpu % 4 / 2);
-  }
-  p.topology.distances = {{10, 21}, {21, 10}};
-  for (const auto& [allowed, cpu] : {std::pair{cpus({0, 1, 2, 3, 6}), 3},
-                                     {cpus({0, 1, 2, 6}), 6},
-                                     {cpus({0, 1, 2}), 0},
-                                     {cpus({1, 2}), 1},
-                                     {cpus({2, 5}), 2}})
-    EXPECT_EQ(p.go(allowed, {5, 2}), cpu);
-  // Where the producer is not known, the launcher's own node counts.
-  EXPECT_EQ(p.go(cpus({0, 1, 3})), 0);
-}
-
-// Processes that know nothing of each other do not all go to the same CPUs.
-TEST(Spread, EachProcessHasAnOrderOfItsOwn) {
-  std::set<int> found;
-  for (uint32_t seed = 0; seed < 64; ++seed)
-    found.insert(Process(seed).go(cpus({0, 1, 2, 3, 5})));
-  EXPECT_TRUE(found == std::set<int>({0, 1, 2, 3}));
-}
-
-TEST(Spread, SeatsAreSixtyFourAndNoneWherePlacementIsOff) {
-  Process p;
-  for (int seat = 3; seat < 64; ++seat) EXPECT_EQ(p.policy.take_seat(), seat);
-  EXPECT_EQ(p.policy.take_seat(), -1);
-  Policy off({8, {}, 1, 0}, false);
-  EXPECT_EQ(off.take_seat(), -1);
-  EXPECT_TRUE(!off.crowded(-1, kNow, 5));
-}
-
-// On this machine. Where the thread is before and after is the kernel's choice.
-TEST_ALONE(Spread, AThreadGoesAndMayBeWhereItMightBefore) {
-  cpu_set_t allowed, after;
-  EXPECT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  if (CPU_COUNT(&allowed) < 2) return;
-  int first = 0;
-  while (!CPU_ISSET(first, &allowed)) ++first;
-  const int earlier = policy().take_seat();
-  Seat later;
-  policy().crowded(earlier, kNow, first);
-  const int gone = later.look(kNow, Whereabouts{first, -1});
-  EXPECT_TRUE(gone != first && gone >= 0 && CPU_ISSET(gone, &allowed));
-  EXPECT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
-  EXPECT_TRUE(CPU_EQUAL(&allowed, &after));
 }
 
 }  // namespace

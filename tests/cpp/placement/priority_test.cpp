@@ -9,7 +9,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
 #include "csrc/placement/core_share.h"
-#include "csrc/placement/this_machine.h"
+#include "csrc/placement/machine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
@@ -60,7 +60,7 @@ TEST(CoreShare, IsNotLimitedWhereTheEnvironmentIsWrongAndSaysSo) {
 TEST(CoreShare, CountsTheCoresThatTheProcessMayUse) {
   cpu_set_t allowed;
   EXPECT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  EXPECT_EQ(usable_cores(), CPU_COUNT(&allowed));
+  EXPECT_EQ(this_machine().cpus, CPU_COUNT(&allowed));
 }
 
 // words: atomic<int>*

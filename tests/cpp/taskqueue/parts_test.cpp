@@ -238,12 +238,13 @@ TEST(Locks, ExcludeOtherThreads) {
   expect_exclusion<SoleLock>();
 }
 
-// Sleeps twice.
+// Sleeps three times.
 class Sleeper {
  public:
   Sleeper()
       : thread_([this] {
-          for (int sleeps = 0; sleeps < 2; ++sleeps)
+          tid_ = gettid();
+          for (int sleeps = 0; sleeps < 3; ++sleeps)
             parking_.park([] { return false; });
         }) {}
   ~Sleeper() { thread_.join(); }
@@ -252,9 +253,16 @@ class Sleeper {
   void wait_until_asleep() {
     while (!parking_.needs_wake()) sched_yield();
   }
+  // While it is asleep.
+  bool may_run_on(int cpu) const {
+    cpu_set_t cpus;
+    EXPECT_EQ(sched_getaffinity(tid_, sizeof cpus, &cpus), 0);
+    return CPU_ISSET(cpu, &cpus);
+  }
 
  private:
   Parking parking_;
+  std::atomic<pid_t> tid_{0};
   std::thread thread_;
 };
 
@@ -285,7 +293,10 @@ TEST(Parking, KeepsOffTheCpuOfItsProducerWhoeverElseWakesIt) {
   on_cpu(first, [&] { EXPECT_TRUE(sleeper.parking().wake()); });
   sleeper.wait_until_asleep();
   on_cpu(second, [&] { sleeper.parking().wake_if_parked(); });
-  EXPECT_EQ(sleeper.parking().waker(), first);
+  sleeper.wait_until_asleep();
+  EXPECT_TRUE(!sleeper.may_run_on(first));
+  EXPECT_TRUE(sleeper.may_run_on(second));
+  sleeper.parking().wake_if_parked();
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// Threads that serve all launchers of the process: helpers, and the one that
+// keeps OpenMP's crowd.
+#pragma once
+
+#include <pthread.h>
+
+#include "csrc/base/blocked_signals.h"
+
+namespace npu {
+
+// Starts one, which takes no signals. False: the system gives no thread.
+inline bool start_service(void* (*run)(void*), void* context) {
+  const BlockedSignals blocked;
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, run, context) != 0) return false;
+  pthread_detach(thread);
+  return true;
+}
+
+// What such a thread does first.
+inline void begin_service(const char* name) {
+  pthread_setname_np(pthread_self(), name);
+}
+
+}  // namespace npu
