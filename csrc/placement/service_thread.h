@@ -3,6 +3,8 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "csrc/base/blocked_signals.h"
 
@@ -17,9 +19,12 @@ inline bool start_service(void* (*run)(void*), void* context) {
   return true;
 }
 
-// What such a thread does first.
+// What such a thread does first. A launcher has started it, and may be urgent:
+// the thread goes back to the priority that the program's first thread has.
 inline void begin_service(const char* name) {
   pthread_setname_np(pthread_self(), name);
+  setpriority(PRIO_PROCESS, id_t(gettid()),
+              getpriority(PRIO_PROCESS, id_t(getpid())));
 }
 
 }  // namespace npu

@@ -1,6 +1,7 @@
 // How many cores a kernel may use, and what gives way where there is one.
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/placement/machine.h"
+#include "csrc/placement/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
@@ -135,6 +137,43 @@ TEST_ALONE(Priority, AnUrgentStreamThatWaitsForANormalOneLeavesItTheCore) {
   gate.open();
   drain(w.urgent);
   EXPECT_EQ(w.seen, kNormalTasks);
+}
+
+int nice_of_this_thread() { return getpriority(PRIO_PROCESS, 0); }
+
+// An urgent launcher may start a helper, which works for all launchers from
+// then on. Here a launcher is urgent because the program's first thread, this
+// one, lowers its own priority: to raise one takes a privilege.
+TEST_ALONE(Priority, AHelperHasThatOfTheProgramWhoeverStartsIt) {
+  std::atomic<bool> lowered{false};
+  std::atomic<int> launcher_nice{0}, helper_nice{0};
+  std::thread launcher([&] {
+    while (!lowered) pause();
+    launcher_nice = nice_of_this_thread();
+    struct Pieces {
+      const std::thread::id launcher = std::this_thread::get_id();
+      std::atomic<bool> helped{false};
+      std::atomic<int>& nice;
+    } pieces{.nice = helper_nice};
+    // Each thread runs one of the two pieces.
+    run_shared(
+        2, 2,
+        [](void* context, int) {
+          Pieces& p = *static_cast<Pieces*>(context);
+          if (std::this_thread::get_id() == p.launcher) {
+            while (!p.helped) pause();
+            return;
+          }
+          p.nice = nice_of_this_thread();
+          p.helped = true;
+        },
+        &pieces);
+  });
+  EXPECT_EQ(setpriority(PRIO_PROCESS, 0, nice_of_this_thread() + 3), 0);
+  lowered = true;
+  launcher.join();
+  EXPECT_EQ(launcher_nice.load(), nice_of_this_thread() - 3);
+  EXPECT_EQ(helper_nice.load(), nice_of_this_thread());
 }
 
 }  // namespace
