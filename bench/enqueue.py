@@ -15,6 +15,7 @@ left out are counted, and their median is shown beside the others'.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -22,6 +23,7 @@ import statistics
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import torch
@@ -36,6 +38,10 @@ CALLS = {
     "enqueue": _C.submit_nothing,
     "enqueue_with_site": _C.submit_with_site,
 }
+
+BUILT = Path(__file__).parent.parent / "build/core/bench/cpp/libnear.so"
+is_near = ctypes.CDLL(str(BUILT)).is_near  # `make bench-cpp` makes it
+is_near.restype = ctypes.c_bool
 
 a, b = torch.rand(8, 8), torch.rand(8, 8)  # where they lie changes a round, too
 
@@ -73,13 +79,13 @@ def repetitions_on(cpu: int, other: int, calls: int, n: int) -> Iterator[Repetit
     os.sched_setaffinity(0, {cpu})
     settle(calls)
     orders = itertools.cycle(itertools.permutations(CALLS))  # 24
-    before = _C.is_near(other)
+    before = is_near(other)
     for order in itertools.islice(orders, n):
         times = {}
         for name in order:
             times[name] = block(CALLS[name], calls)
             torch.npu.synchronize()
-        after = _C.is_near(other)
+        after = is_near(other)
         yield Repetition(
             near=before and after,
             added={name: times[name] - times["nothing"] for name in CALLS},

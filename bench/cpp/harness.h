@@ -15,15 +15,12 @@
 #include <thread>
 #include <vector>
 
+#include "bench/cpp/core_distance.h"
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
-#include "csrc/base/core_distance.h"
 #include "csrc/taskqueue/call_site.h"
 
 namespace npu::bench {
-
-// Two lines: the adjacent-line prefetcher pairs them.
-inline constexpr size_t kApart = 2 * kCacheLine;
 
 // The tasks that are measured name a call site, as those of operators do; what
 // finding it costs is bench/provenance.py's question.

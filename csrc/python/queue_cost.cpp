@@ -1,9 +1,7 @@
 // Functions for benches: what the queue alone costs a Python loop, what the
-// copy of a task costs, what finding a task's line costs, and whether two cores
-// are near.
+// copy of a task costs, and what finding a task's line costs.
 #include <torch/csrc/Exceptions.h>
 
-#include "csrc/base/core_distance.h"
 #include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
@@ -80,9 +78,6 @@ PyMethodDef defs[] = {
 void bind_queue_cost(pybind11::module_& m) {
   for (PyMethodDef& def : defs)
     m.add_object(def.ml_name, PyCFunction_New(&def, nullptr));
-  m.def("is_near", is_near, pybind11::arg("cpu"),
-        pybind11::call_guard<pybind11::gil_scoped_release>(),
-        "is_near(cpu): whether that CPU is another core near the caller's");
 }
 
 }  // namespace npu

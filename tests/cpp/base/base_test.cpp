@@ -1,18 +1,14 @@
-// Clocks, futexes, the environment, and what is measured between two CPUs; how
-// far apart they are is not known here.
-#include <sched.h>
+// Clocks, futexes, and the environment.
 #include <stdlib.h>
 
 #include <thread>
 
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
-#include "csrc/base/core_distance.h"
 #include "csrc/base/env.h"
 #include "csrc/base/futex.h"
 #include "csrc/base/tick_clock.h"
 #include "tests/cpp/check.h"
-#include "tests/cpp/placement/cpus.h"
 
 namespace npu {
 namespace {
@@ -59,19 +55,6 @@ TEST(Ticks, ThatWereReadOutOfOrderAreNoTimeApart) {
   EXPECT_EQ(ticks_between(3, 5), 2);
   EXPECT_EQ(ticks_between(5, 3), 0);
   EXPECT_EQ(ticks_between(UINT64_MAX - 1, 3), 5);
-}
-
-TEST(CoreDistance, IsMeasuredBetweenTwoCpus) {
-  cpu_set_t before;
-  sched_getaffinity(0, sizeof before, &before);
-  if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before)) return;
-  const cpu_set_t here = cpus({0});
-  sched_setaffinity(0, sizeof here, &here);
-  const double trip = line_round_trip(1);
-  const double slowdown = slowdown_beside(1);
-  sched_setaffinity(0, sizeof before, &before);
-  EXPECT_TRUE(trip > 1);  // ns: no line comes and goes within one
-  EXPECT_TRUE(slowdown > 0);
 }
 
 constexpr char kName[] = "NPU_TEST_VARIABLE";

@@ -1,7 +1,9 @@
-// Which repetitions count: bench/cpp/harness.h.
+// Which repetitions count, and what is measured between two CPUs; how far apart
+// they are is not known here.
 #include "bench/cpp/harness.h"
 
 #include "tests/cpp/check.h"
+#include "tests/cpp/placement/cpus.h"
 
 namespace npu::bench {
 namespace {
@@ -37,6 +39,19 @@ TEST(Repeat, WhereNoneIsNearTheFiguresAreOfThoseLeftOut) {
   EXPECT_EQ(found.kept.size(), 0);
   EXPECT_EQ(found.left_out.size(), 12);
   EXPECT_EQ(median(found.counted()), 6);
+}
+
+TEST(CoreDistance, IsMeasuredBetweenTwoCpus) {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before)) return;
+  const cpu_set_t here = cpus({0});
+  sched_setaffinity(0, sizeof here, &here);
+  const double trip = line_round_trip(1);
+  const double slowdown = slowdown_beside(1);
+  sched_setaffinity(0, sizeof before, &before);
+  EXPECT_TRUE(trip > 1);  // ns: no line comes and goes within one
+  EXPECT_TRUE(slowdown > 0);
 }
 
 }  // namespace

@@ -1,4 +1,9 @@
-#include "csrc/base/core_distance.h"
+// How far apart two CPUs are, which bounds what a queue between them can do. A
+// hypervisor moves the CPUs of a virtual machine within seconds, from two
+// threads of one core to different sockets, which changes the distance tenfold.
+//
+// The caller of each of these runs on another CPU than `cpu`.
+#pragma once
 
 #include <pthread.h>
 #include <sched.h>
@@ -6,22 +11,22 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
 
-namespace npu {
-namespace {
-
-constexpr double kFarRoundTrip = 190, kSharedCore = 1.8;
+namespace npu::bench {
 
 // Two lines: the adjacent-line prefetcher pairs them.
-struct alignas(2 * kCacheLine) Line {
+inline constexpr size_t kApart = 2 * kCacheLine;
+
+struct alignas(kApart) Line {
   std::atomic<int> value{0};
 };
 
-void await(const Line& line, int value) {
+inline void await(const Line& line, int value) {
   while (line.value.load(std::memory_order_acquire) != value) {
   }
 }
@@ -39,7 +44,7 @@ std::thread on_cpu(int cpu, Body body) {
 
 // Ticks that some microseconds of arithmetic take which keep every unit of a
 // core busy; the least of several runs.
-double arithmetic() {
+inline double arithmetic() {
   uint64_t best = UINT64_MAX;
   for (int tries = 0; tries < 20; ++tries) {
     uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
@@ -53,9 +58,9 @@ double arithmetic() {
   return double(best);
 }
 
-}  // namespace
-
-double line_round_trip(int cpu) {
+// Median nanoseconds for one cache line to go from the calling thread to `cpu`
+// and back; takes about a millisecond.
+inline double line_round_trip(int cpu) {
   constexpr int kBlocks = 9, kTrips = 1000;
   Line line;
   std::thread other = on_cpu(cpu, [&line] {
@@ -80,7 +85,9 @@ double line_round_trip(int cpu) {
   return blocks[kBlocks / 2];
 }
 
-double slowdown_beside(int cpu) {
+// How much longer arithmetic takes here while `cpu` computes as well: 2 on the
+// two threads of one core.
+inline double slowdown_beside(int cpu) {
   enum { kStarting, kComputing, kEnough };
   Line stage;
   std::thread other = on_cpu(cpu, [&stage] {
@@ -94,9 +101,12 @@ double slowdown_beside(int cpu) {
   return together / arithmetic();
 }
 
-bool is_near(int cpu) {
+// Whether the two are different cores that share a last-level cache, as in the
+// project's published figures. Takes about two milliseconds.
+inline bool is_near(int cpu) {
+  constexpr double kFarRoundTrip = 190, kSharedCore = 1.8;
   return line_round_trip(cpu) < kFarRoundTrip &&
          slowdown_beside(cpu) < kSharedCore;
 }
 
-}  // namespace npu
+}  // namespace npu::bench
