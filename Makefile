@@ -66,8 +66,7 @@ BUILD_PY := build/py$(patsubst .venv%,%,$(notdir $(VENV)))
 
 # $(call build_core,TREE,SANITIZER): the core with its tests, in build/TREE.
 build_core = $(BIN)/cmake -S . -B build/$(1) -G Ninja \
-  -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNPU_CORE_ONLY=ON -DNPU_SANITIZER=$(2) \
-  -DNPU_EVERY_DRIVER=$(if $(NIGHTLY),ON,OFF) && \
+  -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNPU_CORE_ONLY=ON -DNPU_SANITIZER=$(2) && \
   $(BIN)/cmake --build build/$(1) -j $(JOBS)
 # A comma in an argument of $(call) has to come from a variable.
 MEMORY_SANITIZERS := address,undefined

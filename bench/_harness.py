@@ -138,12 +138,6 @@ def timed(call: Callable[[], object], n: int = 1) -> float:
     return (clock() - began) / n
 
 
-def median_or_none(values: Iterable[float]) -> float | None:
-    """Return the rounded median, or None of nothing."""
-    found = list(values)
-    return round(statistics.median(found), 1) if found else None
-
-
 def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 

@@ -8,26 +8,21 @@ claimed slots, and again, `after_a_second_thread`, once another one has.
 
 The caller is bound to one CPU, each in turn; the launcher has the others. A
 block runs as often before it is timed, and each order of the loops comes as
-often as the others: what ran before changes a block more than a task does. A
-repetition counts if the two CPUs were near each other before and after it; those
-left out are counted, and their median is shown beside the others'.
+often as the others: what ran before changes a block more than a task does.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 import os
 import statistics
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import click
 import torch
-from _harness import at_most, bench, clock, emit, median_or_none, timed
+from _harness import at_most, bench, clock, emit, timed
 from _peers import SETTLE_NS
 
 from npu_dispatch import _C
@@ -39,19 +34,7 @@ CALLS = {
     "enqueue_with_site": _C.submit_with_site,
 }
 
-BUILT = Path(__file__).parent.parent / "build/core/bench/cpp/libnear.so"
-is_near = ctypes.CDLL(str(BUILT)).is_near  # `make bench-cpp` makes it
-is_near.restype = ctypes.c_bool
-
 a, b = torch.rand(8, 8), torch.rand(8, 8)  # where they lie changes a round, too
-
-
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """Nanoseconds that a round took more than with an empty call, by loop."""
-
-    near: bool
-    added: dict[str, float]
 
 
 def block(call, n: int) -> float:
@@ -74,48 +57,38 @@ def settle(calls: int) -> None:
         torch.npu.synchronize()
 
 
-def repetitions_on(cpu: int, other: int, calls: int, n: int) -> Iterator[Repetition]:
-    """Measure `n` times with the caller bound to `cpu`."""
+def repetitions_on(cpu: int, calls: int, n: int) -> Iterator[dict[str, float]]:
+    """Measure `n` times with the caller bound to `cpu`.
+
+    Yields the nanoseconds that a round took more than with an empty call, by loop.
+    """
     os.sched_setaffinity(0, {cpu})
     settle(calls)
     orders = itertools.cycle(itertools.permutations(CALLS))  # 24
-    before = is_near(other)
     for order in itertools.islice(orders, n):
         times = {}
         for name in order:
             times[name] = block(CALLS[name], calls)
             torch.npu.synchronize()
-        after = is_near(other)
-        yield Repetition(
-            near=before and after,
-            added={name: times[name] - times["nothing"] for name in CALLS},
-        )
-        before = after
+        yield {name: times[name] - times["nothing"] for name in CALLS}
 
 
 def measure(producers: str, calls: int, repetitions: int) -> None:
     """Print a line per kind of task; `producers` ends the cases' names."""
     cpus = sorted(os.sched_getaffinity(0))
-    measured: list[Repetition] = []
-    for cpu, other in zip(cpus, cpus[1:] + cpus[:1], strict=True):
-        measured += repetitions_on(cpu, other, calls, repetitions // len(cpus) or 1)
+    measured: list[dict[str, float]] = []
+    for cpu in cpus:
+        measured += repetitions_on(cpu, calls, repetitions // len(cpus) or 1)
     os.sched_setaffinity(0, cpus)
-    near = [r for r in measured if r.near]
-    counted = near or measured
-    left_out = [r for r in measured if r not in counted]
-    copy = statistics.median(r.added["copy"] for r in counted)
+    copy = statistics.median(added["copy"] for added in measured)
     for name in ("enqueue", "enqueue_with_site"):
-        added = statistics.median(r.added[name] for r in counted)
+        added = statistics.median(times[name] for times in measured)
         emit(
             case=name + producers,
             added_ns=round(added, 1),
             copy_ns=round(copy, 1),
             # A copy may take less than an empty call seems to, on a busy machine.
             ratio=round(added / copy, 2) if copy > 0 else None,
-            near=len(near),
-            kept=len(counted),
-            left_out=len(left_out),
-            left_out_added_ns=median_or_none(r.added[name] for r in left_out),
             # The goal is of the queue alone.
             goals={"added_ns": at_most(35)} if name == "enqueue" else None,
         )

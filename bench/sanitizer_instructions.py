@@ -43,7 +43,7 @@ for n in (few, many):
     torch.npu.synchronize()  # not counted: spinning is not the launch's
 os._exit(0)
 """
-# The call of observer() and the test of what it returns.
+# The call of observers() and the test of what it returns.
 AROUND_A_QUESTION = 3
 
 
@@ -54,10 +54,10 @@ def per_launch(state: str, few: int, many: int, folder: Path) -> Counts:
 
 
 def of_questions(counts: Counts) -> tuple[float, float]:
-    """Return the instructions inside npu::observer() and how often it is called."""
+    """Return the instructions inside npu::observers() and how often it is called."""
 
     def asks(function: Function) -> bool:
-        return function[1].startswith("npu::observer(")
+        return function[1].startswith("npu::observers(")
 
     own = sum(n for function, n in counts.items() if asks(function))
     return own, sum(n for function, n in counts.calls.items() if asks(function))

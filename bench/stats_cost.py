@@ -94,7 +94,7 @@ def make_without(folder: Path) -> None:
 def build(program: Path, shadow: Path | None, effort: Effort) -> None:
     """Compile the engine and the program, with the changed sources if any."""
     listed = (ROOT / "csrc/CMakeLists.txt").read_text()
-    core = listed.split("add_library(npu_core STATIC")[1].split(")")[0].split()
+    core = listed.split("set(core_sources")[1].split(")")[0].split()
     sources = [ROOT / "csrc" / name for name in core]
     libraries: list[str | Path] = ["-ldl"]
     optimize = "-O2"

@@ -83,6 +83,7 @@ npu_sources(npu_torch tensors
   torch/pluggable_memory.cpp
   torch/shared_memory.cpp
   torch/sparse_or_nested.cpp
+  torch/stillness.cpp
   torch/storage_end.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp)
@@ -208,7 +209,6 @@ npu_sources(_C replays
   python/call_stack.cpp
   python/compiled_function.cpp
   python/empty_strided.cpp
-  python/emulated.cpp
   python/graph.cpp
   python/replayed.cpp
   python/watch.cpp)

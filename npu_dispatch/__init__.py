@@ -65,7 +65,7 @@ def register() -> None:
 
     config = Config.read()
     if config.emulated_sheet is not None:
-        _take_sheet(config.emulated_sheet, config.emulated_compute)
+        _take_sheet(config.emulated_sheet)
     _check_torch(torch.__version__)
     from torch.utils import backend_registration
 
@@ -102,12 +102,12 @@ def register() -> None:
         redirect_cuda()
 
 
-def _take_sheet(name: str, compute: str) -> None:
+def _take_sheet(name: str) -> None:
     """Tell the driver what device to emulate, here and in child processes."""
     from npu_dispatch.config import set_for_children
     from npu_dispatch.plan import sheet
 
-    set_for_children("NPU_EMULATED", sheet.load(name).driver_text(compute=compute))
+    set_for_children("NPU_EMULATED", sheet.load(name).driver_text())
 
 
 def _start_watchdog(seconds: float) -> None:

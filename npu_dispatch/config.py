@@ -70,7 +70,6 @@ class Config(NamedTuple):
     task_queue: int = 1
     node_name: str = ""
     emulated_sheet: str | None = None  # the sheet that NPU_EMULATED is made of
-    emulated_compute: str = "none"  # or "real"
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -103,7 +102,6 @@ class Config(NamedTuple):
             emulated_sheet=env.get("NPU_EMULATED_SHEET", "a100-80gb-sxm")
             if env.get("NPU_DRIVER") == "emulated" and not env.get("NPU_EMULATED")
             else None,
-            emulated_compute=env.get("NPU_EMULATED_COMPUTE") or "none",
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
             cuda=env.get("NPU_DISPATCH_CUDA", "").lower() in _YES,

@@ -165,11 +165,6 @@ _DRIVERS = (
         "`a100-80gb-sxm`",
     ),
     Variable(
-        "NPU_EMULATED_COMPUTE",
-        "`real`: the emulated device computes its kernels, too.",
-        "`none`",
-    ),
-    Variable(
         "NPU_EMULATED",
         "The same device as `key=value;...`, which is what the driver reads.",
         "made of the sheet",

@@ -9,7 +9,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/sleep_lock.h"
+#include "csrc/taskqueue/sole_lock.h"
 
 namespace {
 

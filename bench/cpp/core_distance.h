@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdint>
 #include <thread>
 
 #include "csrc/base/align.h"
@@ -19,10 +18,10 @@
 
 namespace npu::bench {
 
-// Two lines: the adjacent-line prefetcher pairs them.
-inline constexpr size_t kApart = 2 * kCacheLine;
+inline constexpr double kFarRoundTrip = 190, kSharedCore = 1.8;
 
-struct alignas(kApart) Line {
+// Two lines: the adjacent-line prefetcher pairs them.
+struct alignas(2 * kCacheLine) Line {
   std::atomic<int> value{0};
 };
 
@@ -104,7 +103,6 @@ inline double slowdown_beside(int cpu) {
 // Whether the two are different cores that share a last-level cache, as in the
 // project's published figures. Takes about two milliseconds.
 inline bool is_near(int cpu) {
-  constexpr double kFarRoundTrip = 190, kSharedCore = 1.8;
   return line_round_trip(cpu) < kFarRoundTrip &&
          slowdown_beside(cpu) < kSharedCore;
 }

@@ -22,6 +22,9 @@
 
 namespace npu::bench {
 
+// Two lines: the adjacent-line prefetcher pairs them.
+inline constexpr size_t kApart = 2 * kCacheLine;
+
 // The tasks that are measured name a call site, as those of operators do; what
 // finding it costs is bench/provenance.py's question.
 inline constexpr CallSite kSite{1, 0};

@@ -2,21 +2,20 @@
 
 #include <time.h>
 
-#include "csrc/base/both_clocks.h"
-
 namespace npu {
+namespace {
 
-uint64_t now_ns() {
+uint64_t ns_of(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
 }
 
-uint64_t unix_ns() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
-}
+}  // namespace
+
+uint64_t now_ns() { return ns_of(CLOCK_MONOTONIC); }
+uint64_t unix_ns() { return ns_of(CLOCK_REALTIME); }
+uint64_t thread_cpu_ns() { return ns_of(CLOCK_THREAD_CPUTIME_ID); }
 
 double ns_per_tick() {
   static const double value = [] {

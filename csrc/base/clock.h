@@ -36,6 +36,9 @@ uint64_t now_ns();
 // CLOCK_REALTIME in nanoseconds. Any thread.
 uint64_t unix_ns();
 
+// CPU time that the calling thread has used, in nanoseconds.
+uint64_t thread_cpu_ns();
+
 // Nanoseconds per tick, measured once, at the first call (1 ms).
 double ns_per_tick();
 
@@ -53,6 +56,54 @@ inline uint64_t ns_at(uint64_t earlier) {
   const uint64_t gone = ticks_to_ns(ticks_between(earlier, ticks()));
   return now_ns() - gone;
 }
+
+template <class Outer, class Inner>
+struct BothClocks {
+  Outer outer;
+  Inner inner;
+};
+
+// Reads two clocks at one moment: `inner` between two readings of `outer`.
+// Takes the closest of several readings, since a thread may lose its core in
+// between.
+template <class Outer, class Inner>
+auto read_both(Outer outer, Inner inner) {
+  BothClocks<decltype(outer()), decltype(inner())> best{};
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < 8; ++i) {
+    const auto before = outer();
+    const auto between = inner();
+    const uint64_t apart = uint64_t(outer() - before);
+    if (apart >= closest) continue;
+    closest = apart;
+    best = {before + apart / 2, between};
+  }
+  return best;
+}
+
+// CLOCK_MONOTONIC for one thread that reads ticks() anyway: read once a
+// millisecond and continued by ticks in between. It is off by less than a
+// microsecond, or behind by as long as the thread was preempted while it read
+// the clock.
+class TickClock {
+ public:
+  TickClock()
+      : ns_per_tick_(ns_per_tick()), life_(uint64_t(1e6 / ns_per_tick_)) {}
+
+  // The time at `tick`, which was read just now.
+  uint64_t ns(uint64_t tick) {
+    if (tick - tick_ < life_) [[likely]]
+      return ns_ + uint64_t(double(tick - tick_) * ns_per_tick_);
+    ns_ = now_ns();
+    tick_ = ticks();
+    return ns_;
+  }
+
+ private:
+  const double ns_per_tick_;
+  const uint64_t life_;
+  uint64_t tick_ = 0, ns_ = 0;
+};
 
 // Tells the core that this is a spin loop.
 inline void pause() {

@@ -1,9 +1,12 @@
 #include "csrc/base/env.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+
+#include <string_view>
 
 namespace npu {
 namespace {
@@ -45,50 +48,20 @@ uint64_t env_bytes(const char* name, uint64_t fallback) {
   if (!value) return fallback;
   char* end;
   errno = 0;
-  const double number = strtod(value, &end);
-  int shift = 0;
-  switch (*end) {
-    case 'k':
-    case 'K':
-      shift = 10;
-      ++end;
-      break;
-    case 'm':
-    case 'M':
-      shift = 20;
-      ++end;
-      break;
-    case 'g':
-    case 'G':
-      shift = 30;
-      ++end;
-      break;
-    case 't':
-    case 'T':
-      shift = 40;
-      ++end;
-      break;
-    default:
-      break;
+  double number = strtod(value, &end);
+  constexpr std::string_view kUnits = "kmgt";
+  const char letter = char(tolower(static_cast<unsigned char>(*end)));
+  if (const size_t unit = kUnits.find(letter); unit != kUnits.npos) {
+    number *= double(uint64_t{1} << 10 * (unit + 1));
+    ++end;
   }
   if (*end == 'i') ++end;
   if (*end == 'B' || *end == 'b') ++end;
-  if (errno || *end || end == value || !(number > 0) || number > 1e15) {
+  if (errno || *end || end == value || !(number > 0) || number > 1e18) {
     complain(name, value, "a size such as 512M or 16G");
     return fallback;
   }
-  return uint64_t(number * double(1ull << shift));
-}
-
-bool env_flag(const char* name) {
-  const char* value = raw(name);
-  if (!value) return false;
-  for (const char* yes : {"1", "true", "yes", "on"})
-    if (!strcasecmp(value, yes)) return true;
-  for (const char* no : {"0", "false", "no", "off"})
-    if (!strcasecmp(value, no)) return false;
-  complain(name, value, "one of 1, 0, true, false, yes, no, on, off");
-  return false;
+  return uint64_t(number);
 }
 
 int env_choice(const char* name, std::initializer_list<const char*> choices) {
@@ -102,6 +75,11 @@ int env_choice(const char* name, std::initializer_list<const char*> choices) {
   }
   complain(name, value, wanted.c_str());
   return 0;
+}
+
+bool env_flag(const char* name) {
+  return env_choice(name,
+                    {"0", "false", "no", "off", "1", "true", "yes", "on"}) >= 4;
 }
 
 }  // namespace npu

@@ -18,14 +18,19 @@ bool register_membarrier() {
                  0) == 0;
 }
 
+int futex_op(int op, FutexOf of) {
+  return of == FutexOf::kProcess ? op | FUTEX_PRIVATE_FLAG : op;
+}
+
 }  // namespace
 
 const bool kAsymmetricFences = register_membarrier();
 
-Woken futex_wait(const void* word, uint32_t expected, uint64_t timeout_ns) {
+Woken futex_wait(const void* word, uint32_t expected, uint64_t timeout_ns,
+                 FutexOf of) {
   timespec limit{time_t(timeout_ns / 1'000'000'000u),
                  long(timeout_ns % 1'000'000'000u)};
-  const long rc = syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected,
+  const long rc = syscall(SYS_futex, word, futex_op(FUTEX_WAIT, of), expected,
                           timeout_ns ? &limit : nullptr, nullptr, 0);
   if (rc == 0) return Woken::kMaybeChanged;
   if (errno == ETIMEDOUT) return Woken::kTimeout;
@@ -33,8 +38,9 @@ Woken futex_wait(const void* word, uint32_t expected, uint64_t timeout_ns) {
   return Woken::kMaybeChanged;
 }
 
-void futex_wake_all(const void* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void futex_wake_all(const void* word, FutexOf of) {
+  syscall(SYS_futex, word, futex_op(FUTEX_WAKE, of), INT_MAX, nullptr, nullptr,
+          0);
 }
 
 void heavy_fence() {

@@ -8,12 +8,16 @@
 namespace npu {
 
 enum class Woken { kMaybeChanged, kTimeout, kSignal };
+// Whose threads sleep on a word: this process's, or those of all processes that
+// have mapped it.
+enum class FutexOf { kProcess, kMachine };
 
 // Sleeps while `*word == expected`, at most `timeout_ns` (0: no limit). Returns
 // at once when the word differs. Wake-ups may be spurious: re-check.
-Woken futex_wait(const void* word, uint32_t expected, uint64_t timeout_ns);
+Woken futex_wait(const void* word, uint32_t expected, uint64_t timeout_ns,
+                 FutexOf of = FutexOf::kProcess);
 
-void futex_wake_all(const void* word);
+void futex_wake_all(const void* word, FutexOf of = FutexOf::kProcess);
 
 // An asymmetric Dekker handshake. The frequent side calls light_fence()
 // between its store and its load; the rare side (about to sleep) calls

@@ -11,7 +11,10 @@
 
 namespace npu {
 
-uint64_t process_start(pid_t pid) {
+namespace {
+
+// A number in /proc/<pid>/stat; 0 when there is no such process.
+uint64_t stat_field(pid_t pid, int number) {
   const std::string folder = pid == getpid() ? "self" : std::to_string(pid);
   // Empty, too, where the process ends before the file has been read.
   const std::string text = text_of_file("/proc/" + folder + "/stat");
@@ -20,9 +23,14 @@ uint64_t process_start(pid_t pid) {
   if (command_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(command_end + 1));
   std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
+  for (int i = 3; i <= number; ++i) fields >> field;
   return strtoull(field.c_str(), nullptr, 10);
 }
+
+}  // namespace
+
+uint64_t process_start(pid_t pid) { return stat_field(pid, 22); }
+pid_t parent_of(pid_t pid) { return pid_t(stat_field(pid, 4)); }
 
 uint64_t pid_namespace() {
   char self[32] = {};

@@ -12,6 +12,9 @@ namespace npu {
 // identifies a process for good.
 uint64_t process_start(pid_t pid);
 
+// Its parent's number; 0 when that is of another namespace, or cannot be told.
+pid_t parent_of(pid_t pid);
+
 // The namespace of process numbers that this process is in; 0 when that is not
 // known, or when /proc is that of another one: its entries are then of other
 // processes than getpid() and the like name.

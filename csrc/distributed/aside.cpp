@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "csrc/driver/host_access.h"
+#include "csrc/driver/driver.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

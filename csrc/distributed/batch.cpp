@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "csrc/links/links.h"
+#include "csrc/distributed/core/links.h"
 
 namespace npu {
 namespace {

@@ -99,7 +99,8 @@ CommStream take_comm_stream(int device, CommKind kind, uint64_t home,
   Stream* stream = last.stream;
   const bool same =
       stream && range.contains(stream->id()) && stays(kind, last, busy);
-  if (!same) stream = choose(device, range, observer() ? home : 0, busy);
+  const bool checked = observed(Observer::kTasks);
+  if (!same) stream = choose(device, range, checked ? home : 0, busy);
   TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
               " communication streams of this kind have failed; "
               "torch.npu.clear_error() makes them take work again");

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/stats/collectives.h"
+#include "csrc/distributed/core/collectives.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -13,12 +13,6 @@ namespace {
 // Relaxed throughout: statistics order nothing.
 uint64_t read(const Counter& word) {
   return word.load(std::memory_order_relaxed);
-}
-
-uint64_t value(const RunningTime& time, uint64_t now) {
-  const uint64_t word = read(time.word);
-  if (!(word & RunningTime::kRunning)) return word;
-  return now - (word & ~RunningTime::kRunning);
 }
 
 // How long host threads have waited for the device, in all.
@@ -43,9 +37,9 @@ void Exposure::each_other(uint64_t now, F&& f) const {
     // Acquire: pairs with the release that tells of the block's device.
     if (!block.state.load(std::memory_order_acquire)) break;
     if (&block == &mine_ || block.device != mine_.device) continue;
-    uint64_t ran = value(block.alive, now) - value(block.idle, now) -
-                   value(log.in_call[i], now);
-    for (const RunningTime& held : block.held) ran -= value(held, now);
+    uint64_t ran =
+        block.alive.at(now) - block.idle.at(now) - log.in_call[i].at(now);
+    for (const RunningTime& held : block.held) ran -= held.at(now);
     f(i, ran);
   }
 }

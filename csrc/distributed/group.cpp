@@ -109,7 +109,7 @@ class Numbers final : public NumberSource {
  public:
   explicit Numbers(std::shared_ptr<std::atomic<uint64_t>> next)
       : next_(std::move(next)) {}
-  Draws reserve(uint64_t count) override {
+  Draws reserve(uint64_t count) noexcept override {
     return {0, next_numbers(*next_, count)};
   }
 

@@ -11,11 +11,11 @@
 
 #include "csrc/distributed/aside.h"
 #include "csrc/distributed/comm_streams.h"
+#include "csrc/distributed/core/collectives.h"
 #include "csrc/distributed/member.h"
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
 #include "csrc/distributed/work.h"
-#include "csrc/stats/collectives.h"
 
 namespace npu {
 

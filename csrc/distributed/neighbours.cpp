@@ -31,9 +31,15 @@ Neighbours link_neighbours(c10d::Store& store, int rank, int size) {
   }
   auto links = std::make_unique<Links>(rank, size);
   tell(store, key("address", rank), links->address());
-  std::string opened;
+  std::vector<int> met;
   for (int p = 0; p < size; ++p)
-    opened += links->open(p, ask(store, key("address", p))) ? '1' : '0';
+    if (links->meet(p, ask(store, key("address", p)))) met.push_back(p);
+  tell(store, key("met", rank), "all");
+  std::string opened(size, '0');
+  for (const int p : met) {
+    ask(store, key("met", p));  // which may be read by this rank from then on
+    if (links->open(p)) opened[p] = '1';
+  }
   tell(store, key("linked", rank), opened);
   bool are_all = true;
   for (int p = 0; p < size; ++p) {

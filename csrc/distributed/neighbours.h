@@ -4,7 +4,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "csrc/links/links.h"
+#include "csrc/distributed/core/links.h"
 
 namespace npu {
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-#include "csrc/stats/collectives.h"
+#include "csrc/distributed/core/collectives.h"
 
 namespace npu {
 

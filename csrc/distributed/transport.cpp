@@ -7,7 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/distributed/batch.h"
-#include "csrc/links/links.h"
+#include "csrc/distributed/core/links.h"
 
 namespace npu {
 namespace {

@@ -70,7 +70,7 @@ void HcclWork::wait_on_stream() {
     Stream& current = usable_stream(end.stream->device());
     npu::raise_if_failed(current);
     if (!current.wait_for(*end.stream, end.number)) raise_stream_error(current);
-    // The launch has not blocked (engine/blocking.h), so this does.
+    // The launch has not blocked (engine/switches.h), so this does.
     if (!current.sink()) current.wait_where_launches_block(current.tail());
   }
 }

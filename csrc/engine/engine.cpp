@@ -9,20 +9,20 @@
 #include <memory>
 #include <mutex>
 
-#include "csrc/driver/registry.h"
-#include "csrc/engine/blocking.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/trace.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
 
-constexpr int kMaxDevices = kMaxDeviceBlocks;
+static_assert(kMaxDevices == kMaxDeviceBlocks);
 static_assert(kPools * kStreamsPerPool <= kMostStreamIds);
 
 struct Device {
@@ -32,7 +32,6 @@ struct Device {
 struct Engine {
   std::mutex mutex;  // the one that hold_streams() locks
   std::array<Device, kMaxDevices> devices;
-  bool profiled = false;  // guarded by the mutex
 };
 
 std::atomic<bool> initialized_{false};
@@ -46,7 +45,6 @@ void after_fork_in_child();
 Engine& engine() {
   static Engine* const instance = [] {
     Engine* e = new Engine;
-    set_control_hook(obey_control);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     atexit(shut_down);
     return e;
@@ -78,13 +76,11 @@ Stream* make_stream(int device, int64_t id) {
   const auto mode = pool == StreamPool::kSyncLaunch ? StreamMode::kInline
                                                     : StreamMode::kQueued;
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
-  publish_segment_after_fork();
   auto stream = std::make_unique<Stream>(device, id, priority, mode);
   tell_blocking(*stream);
   open_trace_file();
   if (trace_wanted()) stream->set_traced(true);
-  stream->set_observed(observer() != nullptr);
-  if (e.profiled) stream->set_profiled(true);
+  stream->look_for_observers();
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -152,16 +148,10 @@ std::unique_lock<std::mutex> try_hold_streams() {
   return std::unique_lock(engine().mutex, std::try_to_lock);
 }
 
-void install_observer(Observer* observer) {
+void install_observer(Observer& observer, bool installed) {
   const auto held = hold_streams();
-  set_observer(observer);
-  for (Stream* s : all_streams()) s->set_observed(observer != nullptr);
-}
-
-void set_profiled(bool profiled) {
-  const auto held = hold_streams();
-  engine().profiled = profiled;
-  for (Stream* s : all_streams()) s->set_profiled(profiled);
+  list_observer(observer, installed);
+  for (Stream* s : all_streams()) s->look_for_observers();
 }
 
 void shut_down() {

@@ -61,13 +61,10 @@ void synchronize_device(int device, WaitReason reason);
 // Does this too, and then lets the device's failed streams take work again.
 void clear_errors(int device);
 
-// Installs an observer on every present and future stream, or removes it with
-// null. The caller makes sure that no thread is inside a call of the old one
-// before destroying it.
-void install_observer(Observer* observer);
-
-// Whether tasks are profiled, on all streams (observe/profile.h).
-void set_profiled(bool profiled);
+// Installs an observer on every present and future stream, or removes it. The
+// caller makes sure that no thread is inside a call of a removed one before
+// destroying it.
+void install_observer(Observer& observer, bool installed);
 
 // Finishes what is queued, ends all launchers and removes the segment. Reports
 // errors of streams that nobody has cleared. Runs at exit by itself.

@@ -7,11 +7,11 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
-#include "csrc/driver/kernel_flags.h"
+#include "csrc/driver/driver.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/device_queue.h"
 #include "csrc/taskqueue/host_wait.h"
 
 namespace npu {
@@ -22,26 +22,88 @@ namespace {
 std::mutex several_streams_;
 
 // Gives a replay its name in messages of its stream.
-const npu_kernel kReplay{nullptr, "graph replay", nullptr, 0};
+const npu_kernel kReplay{nullptr, "graph replay", nullptr, 0, kRunsKernels};
 const npu_kernel kReplayWithPeers{nullptr, kReplay.name, nullptr, 0,
-                                  kWaitsForPeers};
+                                  kRunsKernels | kWaitsForPeers};
+
+// The stream, where an observer asks when each kernel has run; else null.
+Stream* timed(Stream& stream) {
+  return observed(Observer::kTimes) ? &stream : nullptr;
+}
 
 }  // namespace
 
-Call& Call::operator=(Call&& other) noexcept {
-  std::swap(kernel, other.kernel);
-  std::swap(destroy, other.destroy);
-  std::swap(words, other.words);
-  std::swap(drawn_word, other.drawn_word);
-  return *this;
-}
+// Runs the kernels of a replay on a device where they end after their start has
+// returned: starts one behind another, and waits for all of them together. One
+// object serves one run; nothing is in flight when that begins.
+class RunAhead {
+ public:
+  // `in_flight`: null where kernels are done when their start returns, so that
+  // there is nothing to wait for.
+  // `lane`: whose nodes are run; null: all nodes.
+  RunAhead(InFlight* in_flight, const Body& body, const Lane* lane)
+      : in_flight_(in_flight),
+        first_(in_flight ? in_flight->started() + 1 : 0),
+        body_(body),
+        lane_(lane) {}
 
-Call::~Call() {
-  if (destroy) destroy(const_cast<npu_kernel*>(kernel));
-}
+  // Whether kernels end after their start has returned.
+  bool late() const { return in_flight_; }
+
+  // Starts a node's kernel. Waits for room, and, where the host runs the
+  // kernel, for everything before it. Returns an outcome, perhaps of an earlier
+  // node.
+  int start(const Node& node, npu_failure& failure) {
+    const npu_kernel* const kernel = node.call.kernel;
+    const uint64_t* const words = node.call.words.data();
+    if (kernel->flags & NPU_KERNEL_ON_HOST) {
+      if (const int code = finish(failure)) return code;
+      failed_ = &node;
+      return kernel->run(kernel, words, &failure);
+    }
+    uint64_t number;
+    const int code =
+        in_flight_->start_when_there_is_room(kernel, words, number, failure);
+    if (code != NPU_OK) failed_ = &node_of(number);
+    return code;
+  }
+
+  // Waits until all that was started has ended.
+  int finish(npu_failure& failure) {
+    if (!in_flight_) return NPU_OK;
+    uint64_t number;
+    const int code = in_flight_->finish(number, failure);
+    if (code != NPU_OK) failed_ = &node_of(number);
+    return code;
+  }
+
+  // The node whose kernel failed, after an outcome other than NPU_OK.
+  const Node& failed() const { return *failed_; }
+
+ private:
+  // The node whose kernel has that number. It is looked for where one has
+  // failed, so that a replay notes nothing, for which there may be no memory.
+  const Node& node_of(uint64_t number) const {
+    uint64_t at = first_ - 1;
+    for (size_t i = 0;; ++i) {
+      const Node& node = body_.nodes[lane_ ? lane_->nodes[i] : i];
+      if (node.kind == Node::Kind::kKernel &&
+          !(node.call.kernel->flags & NPU_KERNEL_ON_HOST) && ++at == number)
+        return node;
+    }
+  }
+
+  InFlight* const in_flight_;
+  const uint64_t first_;  // the number of the first node that is started
+  const Body& body_;
+  const Lane* const lane_;
+  const Node* failed_ = nullptr;
+};
+
+Group::~Group() { delete next.load(std::memory_order_relaxed); }
 
 Body::Body(int device, uint64_t pool)
-    : pool_hold(hold_pool(device, pool)), device(device), pool(pool) {}
+    : graph_pool(npu::graph_pool(device, pool)), device(device), pool(pool) {}
 
 Body::~Body() {
   leave_groups();
@@ -61,7 +123,7 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
   return own == &first ? *lanes[0].stream : *own;
 }
 
-void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
+void Body::describe(Submission& s, uint64_t lane) {
   static const PublishedNames names{kReplay.name};
   s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = waits_for_peers ? &kReplayWithPeers : &kReplay;
@@ -69,9 +131,18 @@ void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
   s.words[1] = lane;
   s.words[2] = replays_;
   s.words[3] = memory_ends_noted();
+}
+
+// Gives all tasks of a replay the same numbers. They are reserved only once the
+// tasks are open: a replay that is refused or interrupted takes none, or ranks
+// would number their later collectives differently.
+void Body::reserve_numbers(std::span<Submission> opened) const {
   for (size_t i = 0; i < sources.size(); ++i) {
-    s.words[kFirstDraw + 2 * i] = draws[i].seed;
-    s.words[kFirstDraw + 1 + 2 * i] = draws[i].offset;
+    const Draws drawn = sources[i].numbers->reserve(sources[i].count);
+    for (Submission& s : opened) {
+      s.words[kFirstDraw + 2 * i] = drawn.seed;
+      s.words[kFirstDraw + 1 + 2 * i] = drawn.offset;
+    }
   }
 }
 
@@ -113,8 +184,7 @@ bool Body::open_lanes(Stream& first, std::vector<Submission>& opened,
 // task of the first. Groups are left out, because their arguments may be
 // replaced at any moment.
 void Body::announce(Stream& stream) {
-  Observer* const o = observer();
-  if (!o) return;
+  if (!observed(Observer::kTasks)) return;
   std::vector<bool> in_group(nodes.size());
   for (const auto& group : groups)
     for (const uint32_t at : group->nodes) in_group[at] = true;
@@ -122,7 +192,8 @@ void Body::announce(Stream& stream) {
   for (size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].kind == Node::Kind::kKernel && !in_group[i])
       calls.push_back({nodes[i].call.kernel, nodes[i].call.words.data()});
-  o->replays(stream, calls.data(), calls.size(), captured);
+  tell_observers(&Observer::replays, stream, calls.data(), calls.size(),
+                 captured);
 }
 
 // Lanes of a replay that has failed may still run: the first one has not waited
@@ -164,47 +235,36 @@ bool Body::submit(Stream& stream, Stream*& failed) {
     return false;
   if (!wait_for_torn(stream, failed)) return false;
   announce(stream);
-  Draws local[4];
-  std::vector<Draws> many;
-  Draws* drawn = local;
-  if (sources.size() > std::size(local)) {
-    many.resize(sources.size());
-    drawn = many.data();
-  }
-  for (size_t i = 0; i < sources.size(); ++i)
-    drawn[i] = sources[i]->reserve(draws[i]);
   // Where one thread runs all streams, no lane can wait for another, so one
   // task runs all of them.
-  const Observer* const o = observer();
-  bool in_turn = lanes.size() == 1 || (o && o->runs_tasks());
-  for (size_t i = 0; i < lanes.size() && !in_turn; ++i)
-    in_turn = stream_of(i, stream).waits_for_each_task();
-  std::vector<Submission> several;
+  bool as_one_task = lanes.size() == 1 || observed(Observer::kRuns);
+  for (size_t i = 0; i < lanes.size() && !as_one_task; ++i)
+    as_one_task = stream_of(i, stream).waits_for_each_task();
   Submission one;
-  if (in_turn) {
-    if (!stream.begin(n_words(), one, call_site())) return false;
-    describe(one, kAllLanes, drawn);
-    stream.commit(one);
-  } else {
-    several.resize(lanes.size());
-    const std::unique_lock lock = lock_released(several_streams_);
-    if (!open_lanes(stream, several, failed)) return false;
-    for (size_t i = 0; i < lanes.size(); ++i) {
-      describe(several[i], i, drawn);
-      stream_of(i, stream).commit(several[i]);
-    }
-    one = several[0];
+  std::vector<Submission> several(as_one_task ? 0 : lanes.size());
+  const std::span opened =
+      as_one_task ? std::span(&one, 1) : std::span(several);
+  {
+    std::unique_lock<std::mutex> lock;
+    if (!as_one_task) lock = lock_released(several_streams_);
+    if (as_one_task ? !stream.begin(n_words(), one, call_site())
+                    : !open_lanes(stream, several, failed))
+      return false;
+    for (size_t i = 0; i < opened.size(); ++i)
+      describe(opened[i], as_one_task ? kAllLanes : i);
+    reserve_numbers(opened);
+    for (size_t i = 0; i < opened.size(); ++i)
+      stream_of(i, stream).commit(opened[i]);
   }
   last_stream_ = &stream;
-  last_number_ = one.position + 1;
+  last_number_ = opened[0].position + 1;
   ++replays_;
   overwrites->replayed();
   // Relaxed: statistics order nothing.
   segment().devices[device].graph_replays.fetch_add(1,
                                                     std::memory_order_relaxed);
-  if (in_turn) stream.after_commit(one);
-  for (size_t i = 0; i < several.size(); ++i)
-    stream_of(i, stream).after_commit(several[i]);
+  for (size_t i = 0; i < opened.size(); ++i)
+    stream_of(i, stream).after_commit(opened[i]);
   return true;
 }
 
@@ -265,10 +325,10 @@ int Body::enter(Group& group, RunAhead& ahead, uint64_t ends,
   if (update) {
     std::lock_guard lock(calls_mutex);
     for (size_t i = 0; i < group.nodes.size(); ++i)
-      nodes[group.nodes[i]].call = std::move(update->calls[i]);
+      std::swap(nodes[group.nodes[i]].call, update->calls[i]);
     std::swap(group.inputs, update->inputs);
   }
-  if (!group.inputs || group.inputs->alive_at(ends)) [[likely]]
+  if (!group.inputs || group.inputs->alive(ends)) [[likely]]
     return NPU_OK;
   if (const int code = finish(ahead, failure)) return code;
   const Inputs::Missing missing = group.inputs->missing(ends);
@@ -290,7 +350,7 @@ int Body::finish(RunAhead& ahead, npu_failure& failure) {
 }
 
 inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
-                          const uint64_t* words, StreamProfile* profile,
+                          const uint64_t* words, Stream* timed,
                           npu_failure& failure) {
   if (node.entered) [[unlikely]]
     if (const int code = enter(*node.entered, ahead, words[3], failure))
@@ -308,13 +368,15 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
     call.words[size_t(call.drawn_word) + 1] =
         drawn[2 * node.source + 1] + node.draw;
   }
-  const uint64_t started = profile ? ticks() : 0;
-  // A profile needs the times of each kernel, so they then run one at a time.
-  const bool starts = ahead.late() && !profile;
+  const uint64_t started = timed ? ticks() : 0;
+  // Where each kernel is timed, they run one at a time.
+  const bool starts = ahead.late() && !timed;
   const int code = starts ? ahead.start(node, failure)
                           : queue.run(call.kernel, call.words.data(), failure);
-  if (profile) [[unlikely]]
-    profile->part_ran(call.kernel->name, started, ticks());
+  if (timed) [[unlikely]]
+    tell_observers(&Observer::ran, *timed,
+                   TaskRun{timed->retired().value(), call.kernel->name, started,
+                           started, ticks()});
   if (code != NPU_OK) [[unlikely]]
     name_node(*this, starts ? ahead.failed() : node, failure);
   return code;
@@ -322,11 +384,10 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
 
 int Body::run_all(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) {
-  StreamProfile* const profile = stream.profile();
+  Stream* const timed = npu::timed(stream);
   RunAhead ahead(queue.in_flight(), *this, nullptr);
   for (Node& node : nodes)
-    if (const int code =
-            run_node(node, queue, ahead, words, profile, failure)) {
+    if (const int code = run_node(node, queue, ahead, words, timed, failure)) {
       drop(stream, kAllLanes, size_t(&node - nodes.data()));
       return code;
     }
@@ -335,7 +396,7 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
 
 int Body::run_lane(Stream& stream, const DeviceQueue& queue,
                    const uint64_t* words, npu_failure& failure) {
-  StreamProfile* const profile = stream.profile();
+  Stream* const timed = npu::timed(stream);
   Lane& lane = lanes[words[1]];
   RunAhead ahead(queue.in_flight(), *this, &lane);
   const uint64_t replay = words[2];
@@ -346,7 +407,7 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
     last = at;
     int code;
     if (node.kind != Node::Kind::kWait) {
-      code = run_node(node, queue, ahead, words, profile, failure);
+      code = run_node(node, queue, ahead, words, timed, failure);
     } else if (code = finish(ahead, failure);
                code == NPU_OK && !reach(stream, node, replay)) {
       code = failure.code = NPU_ERROR;

@@ -7,14 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "csrc/graph/hooks.h"
 #include "csrc/graph/inputs.h"
 #include "csrc/graph/lane.h"
 #include "csrc/graph/replay_memory.h"
-#include "csrc/graph/run_ahead.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
@@ -22,26 +21,32 @@
 
 namespace npu {
 
+class GraphPool;
+
 // The kernel and the words of one node of a graph.
 struct Call {
   const npu_kernel* kernel = nullptr;
-  void (*destroy)(npu_kernel*) = nullptr;  // null: the node does not own it
+  // The kernel, where the node owns it.
+  std::unique_ptr<npu_kernel, void (*)(npu_kernel*)> own{nullptr, nullptr};
   std::vector<uint64_t> words;
   int drawn_word = -1;
-
-  Call() = default;
-  Call(Call&& other) noexcept { *this = std::move(other); }
-  Call& operator=(Call&& other) noexcept;
-  ~Call();
 };
 
-// New arguments for a group of nodes, on their way to the thread that replays.
-struct Update {
-  std::vector<Call> calls;
-  std::unique_ptr<Inputs> inputs;  // that the calls read; null: unchecked
+// Where each replay takes numbers that no other has: the offsets of random
+// numbers, or the numbers of a group's collectives.
+struct Draws {
+  uint64_t seed, offset;
+};
+class NumberSource {
+ public:
+  virtual ~NumberSource() = default;
+  // Reserves `count` at once. Waits for nothing: the replay's tasks are open.
+  virtual Draws reserve(uint64_t count) noexcept = 0;
 };
 
 class Body;
+class RunAhead;
+struct Update;
 
 // Consecutive nodes of one stream whose arguments may be replaced. Owned by the
 // body, by the handles of the user, and by updates that are under way.
@@ -58,7 +63,19 @@ struct Group {
   std::atomic<Update*> next{nullptr};
 
   explicit Group(const Body* body) : body(body) {}
-  ~Group() { delete next.load(std::memory_order_relaxed); }
+  ~Group();
+};
+
+// New arguments for a group of nodes. It is the program of the task that hands
+// them to the thread that replays, and owned by that task until it has run or
+// was dropped.
+struct Update final : Program {
+  std::vector<Call> calls;
+  std::unique_ptr<Inputs> inputs;  // that the calls read; null: unchecked
+  std::shared_ptr<Group> group;    // until then
+
+  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override;
+  void dropped(Stream&, const uint64_t*) override { delete this; }
 };
 
 struct Node {
@@ -77,6 +94,13 @@ struct Node {
   Group* entered = nullptr;  // the group that begins here
   int previous = kStart;     // the node before it in its lane
   std::string line;
+};
+
+// Where a replay's numbers come from, and how many it takes.
+struct CapturedSource {
+  const void* id;
+  std::unique_ptr<NumberSource> numbers;
+  uint64_t count = 0;
 };
 
 // One replay runs at a time: submit() orders them, on whatever streams they
@@ -98,7 +122,7 @@ class Body final : public Program {
   void dropped(Stream& stream, const uint64_t* words) override;
 
   // Keeps the memory of the pool until all that follows is destroyed.
-  const std::shared_ptr<const void> pool_hold;
+  const std::shared_ptr<GraphPool> graph_pool;
   const int device;
   const uint64_t pool;
   Captured captured;
@@ -111,8 +135,7 @@ class Body final : public Program {
   // What it uses and does not own, without what updates replace; null:
   // unchecked.
   std::unique_ptr<Inputs> inputs;
-  std::vector<std::unique_ptr<NumberSource>> sources;
-  std::vector<uint64_t> draws;  // offsets that a replay takes, per source
+  std::vector<CapturedSource> sources;
   // Set when the capture has ended.
   std::optional<Overwrites> overwrites;
 
@@ -125,14 +148,14 @@ class Body final : public Program {
   // Tells the observer which memory the next replay touches.
   void announce(Stream& stream);
   uint32_t n_words() const { return uint32_t(kFirstDraw + 2 * sources.size()); }
-  void describe(Submission& s, uint64_t lane, const Draws* draws);
+  void describe(Submission& s, uint64_t lane);
+  void reserve_numbers(std::span<Submission> opened) const;
   bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
                   Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
   bool wait_for_torn(Stream& first, Stream*& failed);
   int run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
-               const uint64_t* words, StreamProfile* profile,
-               npu_failure& failure);
+               const uint64_t* words, Stream* timed, npu_failure& failure);
   int run_all(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
               npu_failure& failure);
   int run_lane(Stream& stream, const DeviceQueue& queue, const uint64_t* words,

@@ -3,7 +3,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "csrc/driver/kernel_flags.h"
+#include <algorithm>
+#include "csrc/driver/driver.h"
+
+#include "csrc/base/hooks.h"
+#include "csrc/engine/engine.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"
@@ -12,17 +17,7 @@
 namespace npu {
 namespace {
 
-const char* name(CaptureMode mode) {
-  switch (mode) {
-    case CaptureMode::kGlobal:
-      return "global";
-    case CaptureMode::kThreadLocal:
-      return "thread_local";
-    case CaptureMode::kRelaxed:
-      return "relaxed";
-  }
-  return "";
-}
+constexpr const char* kModes[] = {"global", "thread_local", "relaxed"};
 
 std::string this_thread() {
   char text[32] = "";
@@ -36,32 +31,32 @@ std::string this_thread() {
 thread_local std::string here_;
 void look() {
   try {
-    if (capture_hooks().line) here_ = capture_hooks().line();
+    if (hooks.line) here_ = hooks.line();
   } catch (const std::bad_alloc&) {
     here_.clear();
   }
 }
 
+// By reason, as far as a capture meets them.
+constexpr const char* kWaits[] = {
+    "reading a value on the host (item(), bool())",
+    "a blocking copy",
+    "waiting for a stream",
+    "asking or waiting for an event",
+    "torch.npu.synchronize()",
+    "an operator that waits for its arguments",
+    "returning memory to the driver"};
+static_assert(int(WaitReason::kItem) == 0 && int(WaitReason::kAllocator) == 6);
+
 const char* waiting(WaitReason reason) {
-  switch (reason) {
-    case WaitReason::kItem:
-      return "reading a value on the host (item(), bool())";
-    case WaitReason::kCopy:
-      return "a blocking copy";
-    case WaitReason::kStreamSync:
-      return "waiting for a stream";
-    case WaitReason::kEventSync:
-      return "asking or waiting for an event";
-    case WaitReason::kDeviceSync:
-      return "torch.npu.synchronize()";
-    case WaitReason::kOperator:
-      return "an operator that waits for its arguments";
-    case WaitReason::kAllocator:
-      return "returning memory to the driver";
-    default:
-      return "waiting for the device";
-  }
+  return reason <= WaitReason::kAllocator ? kWaits[int(reason)]
+                                          : "waiting for the device";
 }
+
+// Ends the capture of a thread that ends.
+struct AtThreadEnd {
+  ~AtThreadEnd() { Capture::get().thread_ends(); }
+};
 
 constexpr const char* kWaitRule =
     "captured work does not run, so the host cannot wait for it or read what "
@@ -77,17 +72,17 @@ Capture& Capture::get() {
 void Capture::refuse(const std::string& what, const std::string& rule) {
   std::lock_guard lock(mutex_);
   if (!body_) throw CaptureError("npu: the capture has just ended");
-  throw CaptureError("npu: " + what + (here_.empty() ? "" : " at " + here_) +
-                     ", on thread " + this_thread() +
-                     ", is not allowed while a graph is captured on " +
-                     body_->lanes[0].stream->name() + " by thread " +
-                     begun_by_ + " in mode '" + name(mode_) + "': " + rule);
+  throw CaptureError(
+      "npu: " + what + (here_.empty() ? "" : " at " + here_) + ", on thread " +
+      this_thread() + ", is not allowed while a graph is captured on " +
+      body_->lanes[0].stream->name() + " by thread " + begun_by_ +
+      " in mode '" + kModes[int(mode_)] + "': " + rule);
 }
 
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
                     CaptureMode mode, bool check_inputs) {
   look();
-  watch_thread();
+  static thread_local AtThreadEnd at_thread_end;
   std::lock_guard lock(mutex_);
   if (body_)
     refuse("capture_begin()",
@@ -113,7 +108,6 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
   owner_ = owner;
   mode_ = mode;
   thread_ = std::this_thread::get_id();
-  source_ids_.clear();
   group_ = nullptr;
   generation_ = (generation_ + 1) & 0x3fffffff;
   failure_ = CaptureFailure::kCount;
@@ -156,8 +150,7 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
 
 bool Capture::takes_part() const {
   if (std::this_thread::get_id() == thread_) return true;
-  uint64_t (*const part_of)() = capture_hooks().part_of;
-  return part_of && part_of() == generation_;
+  return hooks.capture_of_thread && hooks.capture_of_thread() == generation_;
 }
 
 void Capture::check_thread(const char* what) {
@@ -170,16 +163,12 @@ void Capture::check_thread(const char* what) {
 
 void Capture::open(Stream& stream, uint32_t n_words, Submission& s) {
   look();
-  mutex_.lock();
-  try {
-    if (!body_ || lane_of(stream) == body_->lanes.size())
-      throw CaptureError("npu: the capture of this stream has just ended");
-    check_thread("submitting work to a capturing stream");
-    words_.assign(n_words, 0);
-  } catch (...) {
-    mutex_.unlock();
-    throw;
-  }
+  std::unique_lock lock(mutex_);
+  if (!body_ || lane_of(stream) == body_->lanes.size())
+    throw CaptureError("npu: the capture of this stream has just ended");
+  check_thread("submitting work to a capturing stream");
+  words_.assign(n_words, 0);
+  lock.release();  // close() unlocks it
   task_.marks = {};
   s.task = &task_;
   s.words = words_.data();
@@ -187,20 +176,12 @@ void Capture::open(Stream& stream, uint32_t n_words, Submission& s) {
 }
 
 Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
-  Call call;
-  call.kernel = kernel;
-  call.words = std::move(words);
-  const CapturedWork work = captured_work(kernel);
-  call.destroy = work.destroy;
-  call.drawn_word = work.drawn_word;
-  if (call.destroy || !capture_hooks().own) return call;
-  const OwnKernel own = capture_hooks().own(kernel);
-  if (own.kernel) {
-    call.kernel = own.kernel;
-    call.destroy = own.destroy;
-    call.drawn_word = own.drawn_word;
-  }
-  return call;
+  OwnKernel own = captured_work(kernel);
+  if (!own.kernel && hooks.own_kernel) own = hooks.own_kernel(kernel);
+  return {.kernel = own.kernel ? own.kernel : kernel,
+          .own = {own.kernel, own.destroy},
+          .words = std::move(words),
+          .drawn_word = own.drawn_word};
 }
 
 void Capture::close(Stream& stream, Submission&) noexcept {
@@ -254,30 +235,21 @@ void Capture::keep(Stream& stream) {
   if (grouped) group_->inputs->add(node.call, at, Inputs::Of::kArguments);
 }
 
-uint64_t Capture::pool() {
+std::shared_ptr<GraphPool> Capture::pool() {
   std::lock_guard lock(mutex_);
   if (!body_) throw CaptureError("npu: the capture has just ended");
-  return body_->pool;
+  return body_->graph_pool;
 }
 
 Draws Capture::draw(const void* id,
                     const std::function<std::unique_ptr<NumberSource>()>& make,
                     uint64_t count) {
   std::lock_guard lock(mutex_);
-  size_t i = 0;
-  while (i < source_ids_.size() && source_ids_[i] != id) ++i;
-  if (i == source_ids_.size()) {
-    // All three grow, or none of them.
-    source_ids_.reserve(i + 1);
-    body_->sources.reserve(i + 1);
-    body_->draws.reserve(i + 1);
-    body_->sources.push_back(make());
-    source_ids_.push_back(id);
-    body_->draws.push_back(0);
-  }
-  const uint64_t first = body_->draws[i];
-  body_->draws[i] += count;
-  return {i, first};
+  std::vector<CapturedSource>& sources = body_->sources;
+  auto at = std::ranges::find(sources, id, &CapturedSource::id);
+  if (at == sources.end()) at = sources.insert(at, CapturedSource{id, make()});
+  return {uint64_t(at - sources.begin()),
+          std::exchange(at->count, at->count + count)};
 }
 
 uint64_t Capture::number_of(int node) const {
@@ -464,6 +436,32 @@ void Capture::check_complete(const Stream& stream) {
   refuse("capture_end()",
          left + " joined the capture and was not joined back; let " +
              stream.name() + " wait for it before capture_end()");
+}
+
+// In a forked process the mutex may be locked by a thread that is not there.
+std::unique_ptr<Body> Capture::abandon(const void* owner) {
+  if (!under_way() || in_bad_fork()) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (!body_ || (owner && owner_ != owner)) return nullptr;
+  failed_by(CaptureFailure::kAbandoned);
+  return stop();
+}
+
+void Capture::thread_ends() noexcept {
+  if (!under_way() || in_bad_fork()) return;
+  std::unique_ptr<Body> left;
+  {
+    std::lock_guard lock(mutex_);
+    if (mode_ != CaptureMode::kRelaxed && std::this_thread::get_id() == thread_)
+      left = abandon();
+  }
+  if (left) destroy_elsewhere(std::move(left));
+}
+
+bool Capture::is_of(const void* owner) {
+  if (!under_way() || in_bad_fork()) return false;
+  std::lock_guard lock(mutex_);
+  return body_ && owner_ == owner;
 }
 
 void forbid_wait(const Stream& stream, const std::string& what,

@@ -28,7 +28,8 @@ class Capture final : public TaskSink {
 
   // Throws CaptureError when one is under way or `stream` cannot capture.
   // Everything given to `stream` before must be done.
-  // `check_inputs`: the body watches what it uses and does not own.
+  // `check_inputs`: replays are refused once memory has been freed that the
+  // graph uses and does not own.
   void begin(const void* owner, Stream& stream, uint64_t pool, CaptureMode mode,
              bool check_inputs = false);
   // Returns what was captured. Throws CaptureError when `stream` is not the one
@@ -36,13 +37,12 @@ class Capture final : public TaskSink {
   // stream was left unjoined or there was no host memory, with the capture
   // over.
   std::unique_ptr<Body> end(const void* owner, Stream& stream);
-  // Ends the capture of `owner`, if it is the one under way. Whoever is given
-  // its work destroys it, which may need the interpreter.
-  std::unique_ptr<Body> abandon(const void* owner);
-  // Ends the capture under way, whosever it is.
-  std::unique_ptr<Body> abandon();
-  // The calling thread ends. So does the capture that it has begun, as no other
-  // thread may go on with it, except in the relaxed mode.
+  // Ends the capture of `owner`, if it is the one under way; null: whosever it
+  // is. The caller destroys the work that it is given, which may need the
+  // interpreter.
+  std::unique_ptr<Body> abandon(const void* owner = nullptr);
+  // Called when a thread ends. It ends the capture that the thread has begun,
+  // except in the relaxed mode, in which another thread may end it.
   void thread_ends() noexcept;
 
   bool under_way() const { return active_capture() == this; }
@@ -55,11 +55,12 @@ class Capture final : public TaskSink {
   }
 
   // The memory pool of the capture under way.
-  uint64_t pool();
+  std::shared_ptr<GraphPool> pool();
 
-  // Reserves `count` numbers within each replay's draw from the source `id`,
-  // which `make` makes at its first use; returns which source it is (`seed`)
-  // and their place there. Only where stream.sink() == this.
+  // Lets each replay take `count` numbers of the source `id`, which `make`
+  // makes at its first use. Returns the index of the source (as `seed`) and
+  // where the numbers begin among those that a replay takes of it. To be called
+  // only where the sink() of the caller's stream is this capture.
   Draws draw(const void* id,
              const std::function<std::unique_ptr<NumberSource>()>& make,
              uint64_t count);
@@ -99,9 +100,6 @@ class Capture final : public TaskSink {
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
   std::unique_ptr<Body> stop();
-  std::unique_ptr<Body> give_up();
-  // Lets the end of the calling thread call thread_ends().
-  static void watch_thread();
   // Notes why this capture will count as failed; the first cause stays.
   void failed_by(CaptureFailure cause);
   void count_end();
@@ -116,7 +114,6 @@ class Capture final : public TaskSink {
   CaptureMode mode_ = CaptureMode::kGlobal;
   std::thread::id thread_;
   std::string begun_by_;
-  std::vector<const void*> source_ids_;
   uint64_t generation_ = 0;
   std::shared_ptr<Group> group_;  // that is under way
   const Stream* group_stream_ = nullptr;

@@ -2,9 +2,18 @@
 
 #include <atomic>
 
+#include "csrc/driver/driver.h"
 #include "csrc/graph/lifetime.h"
 
 namespace npu {
+namespace {
+
+const char* name(const Node& node) {
+  if (node.call.kernel) return node.call.kernel->name;
+  return node.kind == Node::Kind::kTimestamp ? "timestamp" : "wait";
+}
+
+}  // namespace
 
 uint64_t new_pool() {
   static std::atomic<uint64_t> last;
@@ -47,8 +56,7 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
 void Graph::capture_end(Stream& stream) {
   try {
     body_ = Capture::get().end(this, stream);
-    body_->overwrites.emplace(replay_memory(device_, pool_),
-                              written_bytes(*body_));
+    body_->overwrites.emplace(*body_->graph_pool, bytes_of(*body_, NPU_WRITE));
   } catch (...) {
     if (body_) reset();
     throw;
@@ -59,13 +67,41 @@ void Graph::reset() {
   Capture::get().abandon(this);
   if (body_) {
     body_->leave_groups();
-    destroy_when_done(std::move(body_));
+    destroy_elsewhere(std::move(body_));
+    collect_graphs();
   }
 }
 
 uint64_t Graph::pool() const {
   if (!body_ && !capturing()) nothing_captured("pool()");
   return pool_;
+}
+
+std::vector<NodeInfo> describe(const Body& body) {
+  std::vector<NodeInfo> infos;
+  std::lock_guard lock(body.calls_mutex);
+  infos.reserve(body.nodes.size());
+  for (const Node& node : body.nodes) {
+    NodeInfo info{
+        name(node), body.lanes[node.lane].stream->id(), node.line, 0, {}, {}};
+    if (node.previous >= 0) info.after.push_back(node.previous);
+    if (node.kind == Node::Kind::kWait && node.wait_for >= 0)
+      info.after.push_back(node.wait_for);
+    const npu_kernel* kernel = node.call.kernel;
+    for (uint32_t i = 0; kernel && i < kernel->n_views; ++i) {
+      const npu_view& view = kernel->views[i];
+      std::vector<int64_t> sizes = sizes_of(view, node.call.words.data());
+      uint64_t bytes = view.itemsize;
+      for (const int64_t size : sizes) bytes *= uint64_t(size);
+      info.bytes += bytes;
+      info.tensors.push_back({std::move(sizes), strides_of(view), view.itemsize,
+                              (view.access & NPU_READ) != 0,
+                              (view.access & NPU_WRITE) != 0,
+                              node.call.words[view.word]});
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
 }
 
 }  // namespace npu

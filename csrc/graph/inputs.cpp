@@ -2,9 +2,9 @@
 
 #include <new>
 
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/body.h"
-#include "csrc/graph/hooks.h"
 
 namespace npu {
 
@@ -38,8 +38,7 @@ Inputs::Missing Inputs::missing(uint64_t ends) const {
 }
 
 std::string Inputs::Missing::where() const noexcept try {
-  const auto line_of = capture_hooks().line_of;
-  const std::string line = line_of ? line_of(site) : "";
+  const std::string line = hooks.line_of ? hooks.line_of(site) : "";
   return line.empty() ? "" : " at " + line;
 } catch (const std::bad_alloc&) {
   return "";  // as where the line is not known

@@ -29,11 +29,9 @@ class Inputs {
   // `node`: whose call it is.
   void add(const Call& call, uint32_t node, Of of = Of::kAll);
 
-  // Whether all of it is there.
-  bool alive() const { return !first_ended_.load(std::memory_order_acquire); }
   // Whether all of it was there when `ends` frees had been noted
-  // (memory_ends_noted()).
-  bool alive_at(uint64_t ends) const {
+  // (memory_ends_noted()); by default, whether it is there now.
+  bool alive(uint64_t ends = UINT64_MAX) const {
     const uint64_t first = first_ended_.load(std::memory_order_acquire);
     return !first || first > ends;
   }

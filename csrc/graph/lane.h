@@ -11,22 +11,25 @@ namespace npu {
 
 class Stream;
 
-// A stream of the capture; a replay runs the first lane on the current stream.
-// Lanes of a replay that has failed may still run when the next one begins.
+// A stream of the capture. A replay runs the first lane on the current stream,
+// and the others on their own. When a replay has failed, lanes of it may still
+// run while the next replay begins.
 template <typename System>
 struct BasicLane {
   Stream* stream;
   std::vector<uint32_t> nodes;
   // Per replay: 1 when the first lane starts, 1 more for each node.
   BasicSequence<System> progress;
-  // One more than the last replay that did not do all of this lane's tasks.
-  // Release where it is set and acquire in a wait: who sees it sees `why`.
+  // The number of the last replay in which this lane has failed, plus 1; 0: it
+  // has failed in none. Stored with release and loaded with acquire in a wait:
+  // the thread that sees the number sees `why`.
   typename System::template Atomic<uint64_t> failed{0};
   // The failure of that replay; without text where its task was dropped.
   npu_failure why{};
 
-  // Only of the first lane: another may come to a replay while somebody still
-  // waits for what it did in the one before.
+  // Called for the first lane only, which ends each replay last. Another lane
+  // may come to the next replay while a lane still waits for what it did in
+  // this one, and begin() would hide that.
   void begin(uint64_t replay) { progress.advance_to(mark(replay, 0)); }
   // Calls run(node) until one returns another outcome than 0, which it has
   // described in `failure`.
@@ -48,13 +51,13 @@ struct BasicLane {
     failed.store(replay + 1, std::memory_order_release);
   }
 
-  // Whether `n` nodes are done. A lane that is waited for does not come to the
-  // next replay, unless it has failed.
+  // Whether `n` nodes are done. A lane that another one waits for does not
+  // begin the next replay, unless it has failed.
   bool reached(uint64_t replay, size_t n) const {
     const uint64_t done = progress.value();
     return done >= mark(replay, n) && done <= mark(replay, nodes.size());
   }
-  // Waits for that. False: it never will.
+  // Waits until reached(). False: the lane has failed, or given_up() says so.
   template <typename GivenUp>
   bool wait(uint64_t replay, size_t n, uint64_t spin_ns, GivenUp given_up) {
     const auto over = [&] {

@@ -1,6 +1,5 @@
 #include "csrc/graph/lifetime.h"
 
-#include <functional>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -12,16 +11,10 @@
 namespace npu {
 namespace {
 
-struct Pool {
-  int users = 0;
-  std::shared_ptr<ReplayMemory> memory;
-  std::vector<std::function<void()>> kept;
-};
-
 struct State {
   DeferredDelete<Body> released;
   std::mutex mutex;  // guards the pools
-  std::map<std::pair<int, uint64_t>, Pool> pools;
+  std::map<std::pair<int, uint64_t>, std::weak_ptr<GraphPool>> pools;
 };
 
 // Never destroyed: graphs may be released after static destruction.
@@ -30,56 +23,41 @@ State& state() {
   return *instance;
 }
 
-void leave_pool(int device, uint64_t pool) {
-  std::vector<std::function<void()>> kept;
-  {
-    std::lock_guard lock(state().mutex);
-    const auto at = state().pools.find({device, pool});
-    if (--at->second.users) return;
-    kept = std::move(at->second.kept);
-    state().pools.erase(at);
-  }
-  allocator(device).free_pool(pool);
-  for (const auto& release : kept) release();
-}
-
-class PoolHold {
- public:
-  PoolHold(int device, uint64_t pool) : device_(device), pool_(pool) {
-    std::lock_guard lock(state().mutex);
-    ++state().pools[{device, pool}].users;
-  }
-  ~PoolHold() { leave_pool(device_, pool_); }
-  PoolHold(const PoolHold&) = delete;
-
- private:
-  const int device_;
-  const uint64_t pool_;
-};
-
 }  // namespace
 
-std::shared_ptr<const void> hold_pool(int device, uint64_t pool) {
-  return std::make_shared<const PoolHold>(device, pool);
+GraphPool::GraphPool(int device, uint64_t id) : device_(device), id_(id) {
+  allocator(device).hold_pool(id);
 }
 
-std::shared_ptr<ReplayMemory> replay_memory(int device, uint64_t pool) {
-  std::lock_guard lock(state().mutex);
-  std::shared_ptr<ReplayMemory>& memory =
-      state().pools.at({device, pool}).memory;
-  if (!memory) memory = std::make_shared<ReplayMemory>();
-  return memory;
+GraphPool::~GraphPool() {
+  {
+    std::lock_guard lock(state().mutex);
+    const auto at = state().pools.find({device_, id_});
+    // A capture may have made the pool again meanwhile.
+    if (at != state().pools.end() && at->second.expired())
+      state().pools.erase(at);
+  }
+  allocator(device_).release_pool(id_, false);
+  for (const auto& release : kept_) release();
 }
 
-int pool_users(int device, uint64_t pool) {
-  std::lock_guard lock(state().mutex);
-  const auto at = state().pools.find({device, pool});
-  return at == state().pools.end() ? 0 : at->second.users;
+void GraphPool::keep(std::function<void()> release) {
+  std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(release));
 }
 
-void keep_with_pool(int device, uint64_t pool, std::function<void()> release) {
+std::shared_ptr<GraphPool> graph_pool(int device, uint64_t id) {
   std::lock_guard lock(state().mutex);
-  state().pools[{device, pool}].kept.push_back(std::move(release));
+  std::weak_ptr<GraphPool>& known = state().pools[{device, id}];
+  std::shared_ptr<GraphPool> pool = known.lock();
+  if (!pool) known = pool = std::make_shared<GraphPool>(device, id);
+  return pool;
+}
+
+int pool_users(int device, uint64_t id) {
+  std::lock_guard lock(state().mutex);
+  const auto at = state().pools.find({device, id});
+  return at == state().pools.end() ? 0 : int(at->second.use_count());
 }
 
 void destroy_elsewhere(std::unique_ptr<Body> body) noexcept {
@@ -91,11 +69,6 @@ void destroy_elsewhere(std::unique_ptr<Body> body) noexcept {
     for (Stream* s : streams(device)) points.push_back({s, s->tail()});
   };
   state().released.after(list, std::move(body));
-}
-
-void destroy_when_done(std::unique_ptr<Body> body) {
-  destroy_elsewhere(std::move(body));
-  collect_graphs();
 }
 
 void collect_graphs() { state().released.collect(); }

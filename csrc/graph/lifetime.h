@@ -3,26 +3,39 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "csrc/graph/body.h"
 
 namespace npu {
 
-// Keeps the pool's memory, which goes back with the last of those that keep it.
-std::shared_ptr<const void> hold_pool(int device, uint64_t pool);
-// What the graphs that hold the pool overwrite there.
-std::shared_ptr<ReplayMemory> replay_memory(int device, uint64_t pool);
-// How many graphs hold the pool.
-int pool_users(int device, uint64_t pool);
-// Calls `release` when the last graph of the pool has left it. For memory that
-// captures took from elsewhere.
-void keep_with_pool(int device, uint64_t pool, std::function<void()> release);
+// The private pool of a device that some graphs take their memory from. They
+// own it together.
+class GraphPool final : public ReplayMemory {
+ public:
+  GraphPool(int device, uint64_t id);
+  ~GraphPool();
 
-// Destroys `body` once everything that its device has been given so far is
-// done: then nothing reads its results either.
-void destroy_when_done(std::unique_ptr<Body> body);
-// The same for a thread that ends, and cannot wait for the interpreter, which
-// may be needed: collect_graphs() destroys it.
+  // Calls `release` when the last graph of the pool has left it. For memory
+  // that captures took from elsewhere.
+  void keep(std::function<void()> release);
+
+ private:
+  const int device_;
+  const uint64_t id_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::function<void()>> kept_;
+};
+
+// The pool of that number, which the graphs that hold it share.
+std::shared_ptr<GraphPool> graph_pool(int device, uint64_t id);
+// How many graphs hold the pool.
+int pool_users(int device, uint64_t id);
+
+// Lets collect_graphs() destroy `body` once everything that its device has been
+// given so far is done: then nothing reads its results either. Does not wait
+// for the interpreter, which destroying it may need.
 void destroy_elsewhere(std::unique_ptr<Body> body) noexcept;
 
 // Destroys the graphs that may be destroyed by now. Does not wait.

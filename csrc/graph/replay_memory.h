@@ -2,18 +2,33 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "csrc/graph/touched.h"
-
 namespace npu {
 
+class Body;
 class Overwrites;
 class Stream;
 
-// What a replay has left in a pool and somebody wants to find there.
+// The bytes [lo, hi).
+struct ByteRange {
+  uintptr_t lo, hi;
+};
+
+// All that a replay reads (NPU_READ) or writes (NPU_WRITE), by address: ranges
+// that neither meet nor touch. What lies between the elements of a strided
+// tensor is included.
+std::vector<ByteRange> bytes_of(const Body& body, uint32_t access);
+
+// Whether one of `ranges`, which are as bytes_of() returns them, has a byte of
+// [lo, hi).
+bool meet(const std::vector<ByteRange>& ranges, uintptr_t lo, uintptr_t hi);
+
+// Data that a replay has left in a pool and that a tensor, or a backward, still
+// reads there. Others derive from it.
 class Contents {
  public:
   explicit Contents(std::vector<ByteRange> bytes) : bytes_(std::move(bytes)) {}
@@ -21,12 +36,14 @@ class Contents {
   Contents(const Contents&) = delete;
 
   bool meets(const std::vector<ByteRange>& written) const;
-  // Whether somebody holds them, so that no replay may overwrite them that has
-  // a choice.
+  // Whether a tensor holds them. A caller that may choose which graph it
+  // replays (python/replayed.cpp) then chooses one that does not overwrite
+  // them.
   virtual bool held() const { return false; }
-  // A stream that was lent them with record_stream(), each once; else null.
+  // A stream for which record_stream() was called, each such stream once; null
+  // when there is no further one.
   virtual Stream* take_borrower() { return nullptr; }
-  // Whether nobody will want them any more.
+  // Whether no one will read them any more.
   virtual bool over() const = 0;
   // A replay that overwrites them has been queued.
   virtual void overwritten() {}
@@ -35,37 +52,28 @@ class Contents {
   const std::vector<ByteRange> bytes_;
 };
 
-// One for each pool of graphs. Later captures use what earlier ones have freed,
-// so that a replay overwrites its own results, and those of other graphs that
-// lie where it has something else meanwhile.
-class ReplayMemory {
- public:
-  ReplayMemory() = default;
-  ReplayMemory(const ReplayMemory&) = delete;
-
-  // Held by those who may choose what to replay, from the look at what is held
-  // until the replay is queued. Recursive: a finalizer that Python runs
+// One for each pool of graphs. A later capture uses memory that an earlier one
+// has freed. So a replay overwrites the results of its own last replay, and
+// results of other graphs that lie in memory which it uses for something else.
+struct ReplayMemory {
+  // Held by a caller that may choose what to replay, from the look at what is
+  // held until the replay is queued. Recursive: a finalizer that Python runs
   // meanwhile may call a function, too.
-  std::recursive_mutex& turn() { return turn_; }
-
- private:
-  friend class Overwrites;
-
-  std::recursive_mutex turn_;
-  std::mutex mutex_;  // guards what follows, and the lists of the graphs
-  std::vector<Overwrites*> graphs_;
-  std::vector<std::shared_ptr<Contents>> contents_;
+  std::recursive_mutex turn;
+  std::mutex mutex;  // guards what follows, and the lists of the graphs
+  std::vector<Overwrites*> graphs;
+  std::vector<std::shared_ptr<Contents>> contents;
 };
 
 // What a replay of one graph overwrites.
 class Overwrites {
  public:
-  Overwrites(std::shared_ptr<ReplayMemory> memory,
-             std::vector<ByteRange> written);
+  // The memory outlives it.
+  Overwrites(ReplayMemory& memory, std::vector<ByteRange> written);
   ~Overwrites();
   Overwrites(const Overwrites&) = delete;
 
-  ReplayMemory& memory() { return *memory_; }
+  ReplayMemory& memory() { return memory_; }
   // From now on, the replays of all graphs of the pool look after `contents`,
   // which replays of this graph overwrite in any case.
   void add(std::shared_ptr<Contents> contents);
@@ -85,7 +93,7 @@ class Overwrites {
   void tell();
   void forget_what_is_over();
 
-  const std::shared_ptr<ReplayMemory> memory_;
+  ReplayMemory& memory_;
   const std::vector<ByteRange> written_;
   std::atomic<bool> any_{false};  // written with the mutex
   // Some contents are over: nobody knows any more whom they were lent to.

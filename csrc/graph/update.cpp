@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "csrc/driver/view.h"
+#include "csrc/driver/driver.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
@@ -12,7 +12,7 @@
 namespace npu {
 namespace {
 
-std::string difference(const Call& before, const Call& after) {
+std::string difference_between(const Call& before, const Call& after) {
   const npu_kernel &old = *before.kernel, &now = *after.kernel;
   if (std::string_view(old.name) != now.name)
     return std::string("is ") + now.name + ", not " + old.name;
@@ -38,41 +38,40 @@ void keep_results(const Call& old, Call& now) {
 class Collector final : public TaskSink {
  public:
   void begin(std::shared_ptr<Group> group) {
-    auto update = std::make_unique<Update>();
+    auto made = std::make_unique<Update>();
     if (group->body->inputs)
-      update->inputs = std::make_unique<Inputs>(group->body->pool);
-    update_ = std::move(update);
-    group_ = std::move(group);
-    problem_.clear();
-    difference_.clear();
+      made->inputs = std::make_unique<Inputs>(group->body->pool);
+    made->group = std::move(group);
+    update = std::move(made);
+    problem.clear();
+    difference.clear();
   }
-  bool under_way() const { return group_ != nullptr; }
-  std::shared_ptr<Group> finish() { return std::exchange(group_, nullptr); }
-  std::unique_ptr<Update> take() { return std::move(update_); }
+
+  std::unique_ptr<Update> update;  // that is under way
   // Why it cannot be done, whatever the group is; "" where it can.
-  const std::string& problem() const { return problem_; }
+  std::string problem;
   // The first operator that is not the group's; "" where there is none.
-  const std::string& difference() const { return difference_; }
+  std::string difference;
 
   void open(Stream&, uint32_t n_words, Submission& s) override {
     task_.marks = {};
     words_.assign(n_words, 0);
     s.task = &task_;
     s.words = words_.data();
-    s.position = update_->calls.size();
+    s.position = update->calls.size();
   }
   void close(Stream&, Submission&) noexcept override {
     if (task_.marks.kind != TaskKind::kKernel) {
       // Releases the task's share of the cell, since there will be no task.
       if (task_.marks.kind == TaskKind::kTimestamp)
         reinterpret_cast<TimeCell*>(words_[0])->release();
-      problem_ = "an event with timing was recorded";
+      problem = "an event with timing was recorded";
       return;
     }
     try {
       keep(make_call(task_.kernel, std::move(words_)));
     } catch (const std::exception&) {
-      problem_ = "no host memory";  // so short a text takes no memory
+      problem = "no host memory";  // so short a text takes no memory
     }
   }
   uint64_t mark(Stream& stream) override { return stream.tail(); }
@@ -87,29 +86,27 @@ class Collector final : public TaskSink {
   // Its tensors are watched from now on: the caller may free them before the
   // end of the update.
   void keep(Call call) {
-    const size_t at = update_->calls.size();
-    if (group_->body && at < group_->nodes.size()) {
-      const uint32_t node = group_->nodes[at];
+    const Group& group = *update->group;
+    const size_t at = update->calls.size();
+    if (group.body && at < group.nodes.size()) {
+      const uint32_t node = group.nodes[at];
       std::string found;
       {
-        std::lock_guard lock(group_->body->calls_mutex);
-        const Call& old = group_->body->nodes[node].call;
-        found = npu::difference(old, call);
+        std::lock_guard lock(group.body->calls_mutex);
+        const Call& old = group.body->nodes[node].call;
+        found = difference_between(old, call);
         if (found.empty()) keep_results(old, call);
       }
       if (found.empty()) {
-        if (update_->inputs)
-          update_->inputs->add(call, node, Inputs::Of::kArguments);
-      } else if (difference_.empty()) {
-        difference_ = "operator " + std::to_string(at) + " " + found;
+        if (update->inputs)
+          update->inputs->add(call, node, Inputs::Of::kArguments);
+      } else if (difference.empty()) {
+        difference = "operator " + std::to_string(at) + " " + found;
       }
     }
-    update_->calls.push_back(std::move(call));
+    update->calls.push_back(std::move(call));
   }
 
-  std::shared_ptr<Group> group_;
-  std::unique_ptr<Update> update_;
-  std::string problem_, difference_;
   Task task_;
   std::vector<uint64_t> words_;
 };
@@ -127,26 +124,14 @@ Collector& collector(Stream& stream) {
 // Names the task that puts an update into its group.
 const npu_kernel kPut{nullptr, "graph update", nullptr, 0, NPU_KERNEL_ON_HOST};
 
-// That task owns itself until it has run or was dropped.
-class Put final : public Program {
- public:
-  Put(std::shared_ptr<Group> group, std::unique_ptr<Update> update)
-      : group_(std::move(group)), update_(std::move(update)) {}
-
-  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override {
-    // Release: pairs with the acquire of the replay that takes it.
-    delete group_->next.exchange(update_.release(), std::memory_order_acq_rel);
-    delete this;
-    return NPU_OK;
-  }
-  void dropped(Stream&, const uint64_t*) override { delete this; }
-
- private:
-  const std::shared_ptr<Group> group_;
-  std::unique_ptr<Update> update_;
-};
-
 }  // namespace
+
+int Update::run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) {
+  const std::shared_ptr<Group> into = std::move(group);
+  // Release: pairs with the acquire of the replay that takes it.
+  delete into->next.exchange(this, std::memory_order_acq_rel);
+  return NPU_OK;
+}
 
 void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
   const std::string call = "npu: graph_task_update_begin() on " + stream.name();
@@ -174,28 +159,28 @@ void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
 void end_update(Stream& stream) {
   Collector& c = collector(stream);
   const std::string call = "npu: graph_task_update_end() on " + stream.name();
-  if (!c.under_way())
+  if (!c.update)
     throw CaptureError(call + " without graph_task_update_begin()");
   stream.set_sink(nullptr);
-  std::shared_ptr<Group> group = c.finish();
-  std::unique_ptr<Update> update = c.take();
-  if (!group->body) throw CaptureError(call + ": the graph is gone");
-  if (!c.problem().empty()) throw CaptureError(call + ": " + c.problem());
-  if (update->calls.size() != group->nodes.size())
+  std::unique_ptr<Update> update = std::move(c.update);
+  const Group& group = *update->group;
+  if (!group.body) throw CaptureError(call + ": the graph is gone");
+  if (!c.problem.empty()) throw CaptureError(call + ": " + c.problem);
+  if (update->calls.size() != group.nodes.size())
     throw CaptureError(call + ": " + std::to_string(update->calls.size()) +
                        " operators were called, the group has " +
-                       std::to_string(group->nodes.size()) +
+                       std::to_string(group.nodes.size()) +
                        "; nothing was changed");
-  if (!c.difference().empty())
-    throw CaptureError(call + ": " + c.difference() + "; nothing was changed");
-  auto put = std::make_unique<Put>(std::move(group), std::move(update));
+  if (!c.difference.empty())
+    throw CaptureError(call + ": " + c.difference + "; nothing was changed");
   static const PublishedNames names{kPut.name};
   Submission s;
   if (!stream.begin(1, s, call_site()))
     throw CaptureError(call + ": the stream has failed");
   s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &kPut;
-  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(put.release()));
+  s.words[0] =
+      reinterpret_cast<uint64_t>(static_cast<Program*>(update.release()));
   stream.commit(s);
   stream.after_commit(s);
 }

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/shared_futex.h"
+#include "csrc/base/futex.h"
 #include "csrc/engine/engine.h"
-#include "csrc/engine/force_stop.h"
+#include "csrc/engine/switches.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
@@ -120,9 +120,8 @@ int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
   bool stopped = false, polled = false;
   const auto given_up = [&] {
     if ((stopped = device_stopped(device))) return true;
-    Observer* const o = observer();
-    if (!o || !o->runs_tasks()) return false;
-    polled = o->flag_polled();
+    if (!observed(Observer::kRuns)) return false;
+    polled = tell_observers(&Observer::flag_polled);
     return !polled && !other_processes;
   };
   const auto sleep = [&] {
@@ -130,7 +129,7 @@ int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
     held.look();
     flag_of(words).sleep_while(seen);
   };
-  if (wait_in_task(0, [&] { return came(seen); }, given_up, sleep))
+  if (spin_then_sleep(0, [&] { return came(seen); }, given_up, sleep))
     return NPU_OK;
   snprintf(failure.text, sizeof failure.text,
            stopped
@@ -164,6 +163,18 @@ int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   if (code == NPU_OK && flag_of(words).dropped(number))
     return fail_as_dropped(words, "interprocess", *failure);
   return code;
+}
+
+// Relaxed throughout: see held_by_nobody().
+bool runs(const Stream& stream, const npu_kernel& kernel) {
+  const RecentTask& task =
+      stream.block().recent[stream.retired().value() % kRecentTasks];
+  return task.name.load(std::memory_order_relaxed) ==
+         reinterpret_cast<uint64_t>(kernel.name);
+}
+
+bool runs_flag_wait(const Stream& stream) {
+  return runs(stream, kTakeFlag) || runs(stream, kReachFlag);
 }
 
 }  // namespace
@@ -231,13 +242,29 @@ void flag_is_gone(const Flag& flag) {
   setters().by_flag.erase(&flag);
 }
 
-void SharedSystem::futex_wait(const void* word, uint32_t expected,
-                              uint64_t timeout_ns) {
-  shared_futex_wait(word, expected, timeout_ns);
+const Stream* held_by_nobody(const Stream& stream) {
+  constexpr int kMostHops = kMaxStreamBlocks;
+  const Stream* at = &stream;
+  for (int hop = 0; hop < kMostHops; ++hop) {
+    if (at->idle()) return nullptr;
+    const StreamBlock& block = at->block();
+    const RunningTime& held = block.held[int(Hold::kEvent)];
+    if (!(held.word.load(std::memory_order_relaxed) & RunningTime::kRunning))
+      return nullptr;
+    const uint64_t by = block.held_by.load(std::memory_order_relaxed);
+    if (!by) return runs_flag_wait(*at) ? at : nullptr;
+    const Stream* const next =
+        find_stream(int((by - 1) >> 32), int64_t(uint32_t(by - 1)));
+    if (!next || next->retired().reached(
+                     block.held_until.load(std::memory_order_relaxed)))
+      return nullptr;
+    at = next;
+  }
+  return at;
 }
 
-void SharedSystem::futex_wake_all(const void* word) {
-  shared_futex_wake_all(word);
+bool waits_for_processes(const Stream& stream) {
+  return runs(stream, kReachFlag);
 }
 
 }  // namespace npu

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "csrc/base/futex.h"
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/program.h"
@@ -103,8 +104,12 @@ class BasicFlag {
 // The engine's own futex calls are for words of one process.
 struct SharedSystem : System {
   static void futex_wait(const void* word, uint32_t expected,
-                         uint64_t timeout_ns);
-  static void futex_wake_all(const void* word);
+                         uint64_t timeout_ns) {
+    npu::futex_wait(word, expected, timeout_ns, FutexOf::kMachine);
+  }
+  static void futex_wake_all(const void* word) {
+    npu::futex_wake_all(word, FutexOf::kMachine);
+  }
 };
 using Flag = BasicFlag<SharedSystem>;
 
@@ -142,5 +147,15 @@ class HostWaitForFlag {
  private:
   CountedWait counted_;
 };
+
+// The stream that holds up this one for ever, as far as this process knows;
+// null where it can go on. That is this stream, or one that it waits for, which
+// waits for a flag (an external or interprocess event) that no queued task of
+// this process sets; or one of several streams that wait for each other. It
+// looks without locks: only two equal answers, one after another, are reliable.
+const Stream* held_by_nobody(const Stream& stream);
+
+// Whether that stream waits for an event that another process may record.
+bool waits_for_processes(const Stream& stream);
 
 }  // namespace npu

@@ -6,8 +6,7 @@
 #include <set>
 #include <string>
 
-#include "csrc/driver/host_access.h"
-#include "csrc/driver/kernel_flags.h"
+#include "csrc/driver/driver.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/program.h"
@@ -16,37 +15,49 @@
 namespace npu {
 namespace {
 
-// The work as observers see it. The addresses of its views begin at word 1 of
-// its task.
-class ForeignKernel : public npu_kernel {
+// The work: as a kernel what observers see, and what a graph runs at each
+// replay; as a program what its task runs, once. Its state is released by run()
+// or dropped(), or when the graph ends; whoever reports or traces the task
+// reads the object a little longer.
+class Foreign final : public npu_kernel, public Program {
  public:
-  ForeignKernel(npu_run_fn run, ForeignWork work) : work_(std::move(work)) {
+  explicit Foreign(ForeignWork work) : work_(std::move(work)) {
     for (const ForeignView& v : work_.views)
       views_.push_back({v.sizes.data(), v.strides.data(),
                         uint32_t(v.sizes.size()), v.itemsize,
                         uint32_t(views_.size() + 1), v.access});
-    static_cast<npu_kernel&>(*this) = {run, work_.name, views_.data(),
+    static_cast<npu_kernel&>(*this) = {run_captured, work_.name, views_.data(),
                                        uint32_t(views_.size()),
                                        NPU_KERNEL_ON_HOST};
     if (work_.waits_for_peers) flags |= kWaitsForPeers;
   }
-  ForeignKernel(const ForeignKernel&) = delete;
+  Foreign(const Foreign&) = delete;
 
-  int run_work(uint64_t number, npu_failure& failure) const {
-    const HostAccess access;
-    return work_.run(work_.state, number, failure);
+  static int run_captured(const npu_kernel* kernel, const uint64_t* words,
+                          npu_failure* failure) {
+    const auto* const own = static_cast<const Foreign*>(kernel);
+    const int drawn = own->drawn_word();
+    return own->run_work(drawn < 0 ? own->work_.number : words[drawn + 1],
+                         *failure);
   }
-  uint64_t number() const { return work_.number; }
-  // Behind the addresses, where each replay has a number of its own; else -1.
-  int drawn_word() const { return work_.source < 0 ? -1 : int(n_views + 1); }
+  int run(Stream&, const DeviceQueue&, const uint64_t*,
+          npu_failure& failure) override {
+    const int code = run_work(work_.number, failure);
+    release();
+    return code;
+  }
+  void dropped(Stream&, const uint64_t*) override { release(); }
   void release() {
     if (work_.release) work_.release(work_.state);
   }
 
+  // Behind the addresses, which begin at word 1, where each replay has a number
+  // of its own; else -1.
+  int drawn_word() const { return work_.source < 0 ? -1 : int(n_views + 1); }
   uint32_t n_words() const { return n_views + (work_.source < 0 ? 1 : 3); }
-  void describe(Submission& s, TaskKind kind) {
-    s.task->marks.kind = kind;
+  void describe(Submission& s) {
     s.task->kernel = this;
+    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
     for (uint32_t i = 0; i < n_views; ++i)
       s.words[i + 1] = reinterpret_cast<uint64_t>(work_.views[i].address);
     if (work_.source < 0) return;
@@ -55,83 +66,41 @@ class ForeignKernel : public npu_kernel {
   }
 
  private:
+  int run_work(uint64_t number, npu_failure& failure) const {
+    const HostAccess access;
+    return work_.run(work_.state, number, failure);
+  }
+
   const ForeignWork work_;
   std::vector<npu_view> views_;
 };
 
-// The program of the task. Its state is released by run() or dropped(); whoever
-// reports or traces the task reads the object a little longer.
-class ForeignTask final : public Program {
- public:
-  explicit ForeignTask(ForeignWork work) : kernel_(nullptr, std::move(work)) {}
-
-  int run(Stream&, const DeviceQueue&, const uint64_t*,
-          npu_failure& failure) override {
-    const int code = kernel_.run_work(kernel_.number(), failure);
-    release();
-    return code;
-  }
-  void dropped(Stream&, const uint64_t*) override { release(); }
-
-  void release() { kernel_.release(); }
-
-  bool submit(Stream& stream, Submission& s) {
-    if (!stream.begin(kernel_.n_words(), s, call_site())) return false;
-    kernel_.describe(s, TaskKind::kProgram);
-    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
-    stream.commit(s);
-    return true;
-  }
-
- private:
-  ForeignKernel kernel_;
-};
-
-// Runs a node of a graph, at each replay.
-int run_captured(const npu_kernel* kernel, const uint64_t* words,
-                 npu_failure* failure) {
-  const auto* const own = static_cast<const ForeignKernel*>(kernel);
-  const int drawn = own->drawn_word();
-  return own->run_work(drawn < 0 ? own->number() : words[drawn + 1], *failure);
-}
-
 // Ends work that nobody runs any more, or that no queue has taken.
 struct Release {
-  template <typename T>
-  void operator()(T* work) const {
+  void operator()(Foreign* work) const {
     work->release();
     delete work;
   }
 };
 
 void end_captured(npu_kernel* kernel) {
-  Release()(static_cast<ForeignKernel*>(kernel));
+  Release()(static_cast<Foreign*>(kernel));
 }
 
 // Makes the object of the work. Without memory for it, releases the work.
-template <typename T, typename... First>
-std::unique_ptr<T, Release> make(ForeignWork work, First... first) {
+std::unique_ptr<Foreign, Release> make(ForeignWork work) {
   const auto release = work.release;
   void* const state = work.state;
   try {
-    return std::unique_ptr<T, Release>(new T(first..., std::move(work)));
+    return std::unique_ptr<Foreign, Release>(new Foreign(std::move(work)));
   } catch (const std::bad_alloc&) {
     if (release) release(state);
     throw;
   }
 }
 
-bool capture(Stream& stream, ForeignWork work) {
-  auto kernel = make<ForeignKernel>(std::move(work), &run_captured);
-  Submission s;
-  if (!stream.begin(kernel->n_words(), s, call_site())) return false;
-  kernel.release()->describe(s, TaskKind::kKernel);  // the graph owns it now
-  stream.commit(s);
-  return true;
-}
-
-DeferredDelete<ForeignTask>& submitted() {
-  static auto* const instance = new DeferredDelete<ForeignTask>;
+DeferredDelete<Foreign>& submitted() {
+  static auto* const instance = new DeferredDelete<Foreign>;
   return *instance;
 }
 
@@ -149,22 +118,26 @@ const char* intern_name(std::string_view name) {
 }
 
 bool submit_foreign(Stream& stream, ForeignWork work) {
-  if (stream.sink()) return capture(stream, std::move(work));
-  auto task = make<ForeignTask>(std::move(work));
+  auto made = make(std::move(work));
   // First: it may find no memory, and a task that is queued must stay.
   auto& kept = submitted();
+  const bool captured = stream.sink();
   Submission s;
-  if (!task->submit(stream, s)) return false;
-  kept.after({&stream, s.position + 1},
-             std::unique_ptr<ForeignTask>(task.release()));
+  if (!stream.begin(made->n_words(), s, call_site())) return false;
+  Foreign* const foreign = made.release();
+  foreign->describe(s);
+  if (!captured) s.task->marks.kind = TaskKind::kProgram;
+  stream.commit(s);
+  if (captured) return true;  // the graph owns it now
+  kept.after({&stream, s.position + 1}, std::unique_ptr<Foreign>(foreign));
   stream.after_commit(s);
   return true;
 }
 
-CapturedWork captured_work(const npu_kernel* kernel) {
-  if (kernel->run != &run_captured) return {};
-  return {&end_captured,
-          static_cast<const ForeignKernel*>(kernel)->drawn_word()};
+OwnKernel captured_work(const npu_kernel* kernel) {
+  if (kernel->run != &Foreign::run_captured) return {};
+  return {const_cast<npu_kernel*>(kernel), &end_captured,
+          static_cast<const Foreign*>(kernel)->drawn_word()};
 }
 
 }  // namespace npu

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/hooks.h"
 #include "csrc/driver/driver.h"
 
 namespace npu {
@@ -50,11 +51,7 @@ const char* intern_name(std::string_view name);
 // stream takes no work. A capturing stream takes a kernel that runs the work.
 bool submit_foreign(Stream& stream, ForeignWork work);
 
-// How a graph keeps the kernel of such work.
-struct CapturedWork {
-  void (*destroy)(npu_kernel*) = nullptr;  // null: another kernel
-  int drawn_word = -1;  // where its task has source and number; -1: none
-};
-CapturedWork captured_work(const npu_kernel* kernel);
+// How a graph keeps the kernel, where that is of such work.
+OwnKernel captured_work(const npu_kernel* kernel);
 
 }  // namespace npu

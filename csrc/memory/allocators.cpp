@@ -1,16 +1,21 @@
-// The process's allocators, one per device.
+// The process's allocators, one per device, and their settings.
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
+#include <stdexcept>
 
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/settings.h"
 
 namespace npu {
 namespace {
 
 std::atomic<CachingAllocator*> allocators_[kMaxDeviceBlocks];
-// Guards the making of an allocator. Taken before an allocator's own lock.
+// Guards the making of an allocator and of settings. Taken before an
+// allocator's own lock.
 std::mutex making_;
 
 void before_fork() {
@@ -56,6 +61,24 @@ CachingAllocator& allocator(int device) {
 
 bool allocator_exists(int device) {
   return allocators_[device].load(std::memory_order_acquire) != nullptr;
+}
+
+void set_allocator_settings(const AllocatorSettings& settings) {
+  static auto* const all = new std::deque<AllocatorSettings>;
+  const auto is_fraction = [](double n) { return n >= 0 && n <= 1; };
+  if (!is_fraction(settings.memory_fraction) ||
+      !is_fraction(settings.gc_threshold))
+    throw std::invalid_argument("npu: these are no settings of an allocator");
+  std::lock_guard lock(making_);
+  AllocatorSettings& made = all->emplace_back(settings);
+  made.rounds = std::ranges::any_of(made.roundup_divisions,
+                                    [](uint32_t n) { return n > 1; });
+  // Release: readers find the settings filled.
+  detail::settings.store(&made, std::memory_order_release);
+  if (made.memory_fraction == 0) return;
+  for (auto& slot : allocators_)
+    if (auto* a = slot.load(std::memory_order_relaxed))
+      a->set_fraction(made.memory_fraction);
 }
 
 }  // namespace npu

@@ -6,10 +6,9 @@
 #include <memory>
 #include <new>
 
-#include "csrc/driver/registry.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/settings.h"
-#include "csrc/memory/trace.h"
 #include "csrc/memory/watch.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
@@ -30,7 +29,7 @@ CachingAllocator::CachingAllocator(int device)
     : device_(device),
       total_(driver().memory_total(device)),
       stats_(npu::segment().devices[device]) {
-  const double fraction = read_allocator_settings().memory_fraction;
+  const double fraction = allocator_settings().memory_fraction;
   if (fraction > 0) fraction_ = fraction;
 }
 
@@ -46,40 +45,6 @@ CachingAllocator::~CachingAllocator() {
   }
 }
 
-StreamPools* CachingAllocator::known_pools(const Stream& stream) const {
-  StreamPools* pools = by_id_[uint64_t(stream.id()) % kStreamSlots];
-  return pools && pools->stream == &stream ? pools : nullptr;
-}
-
-// The pools of a stream, made if need be; may release the lock meanwhile.
-StreamPools& CachingAllocator::pools(Stream& stream, uint64_t mempool,
-                                     Lock& lock) {
-  if (StreamPools* known = mempool ? nullptr : known_pools(stream))
-    return *known;
-  const auto search = [&] {
-    StreamPools* at = all_pools_;
-    while (at &&
-           (at->stream != &stream || at->mempool != mempool || !at->selected))
-      at = at->next;
-    return at;
-  };
-  StreamPools* found = search();
-  if (!found) {
-    const auto held = held_pools_.find(mempool);
-    const bool splits = held == held_pools_.end() || held->second.splits;
-    lock.unlock();
-    auto made = std::make_unique<StreamPools>(stream, mempool, splits);
-    lock.lock();
-    found = search();
-    if (!found) {
-      made->next = all_pools_;
-      found = all_pools_ = made.release();
-    }
-  }
-  if (!mempool) by_id_[uint64_t(stream.id()) % kStreamSlots] = found;
-  return *found;
-}
-
 // Makes sure of `count` spare blocks; may release the lock meanwhile.
 void CachingAllocator::stock_spares(int count, Lock& lock) {
   while (spares_.count() < count) {
@@ -93,20 +58,20 @@ void CachingAllocator::stock_spares(int count, Lock& lock) {
 void CachingAllocator::activate(Block* block, size_t requested) {
   block->state = Block::State::kActive;
   block->requested = requested;
-  stats_.allocated(block->pool->kind(), block->size, requested);
+  stats_.allocated(*block);
   if (block->size >= allocator_settings().max_split_size) [[unlikely]]
-    stats_.oversize_allocations.increase(1);
+    stats_.oversize_block(1);
 }
 
 Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
-                                  OutOfMemory& why) {
+                                  OutOfMemory& why, uint64_t private_pool) {
   const size_t size = block_bytes(bytes, allocator_settings());
   Block* block = nullptr;
   {
     std::lock_guard lock(lock_);
     if (pending_.count) [[unlikely]]
       poll_pending(kPendingChecks);
-    StreamPools* pools = known_pools(stream);
+    StreamPools* pools = private_pool ? nullptr : known_pools(stream);
     if (pools && spares_.count()) [[likely]] {
       block = pools->of(size).take(size, spares_);
       if (block) [[likely]]
@@ -114,45 +79,42 @@ Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
     }
   }
   if (!block) [[unlikely]] {
-    block = allocate_slow(size, bytes, stream, 0, why);
+    block = allocate_slow(size, bytes, stream, private_pool, why);
     if (!block) return nullptr;
   }
-  trace(MemoryAction::kAlloc, device_, stream.id(), block->ptr, block->size);
-  if (Observer* o = observer()) [[unlikely]]
-    o->allocated(&stream, block->ptr, block->size);
+  tell_observers(&Observer::allocated, stream, block->ptr, block->size);
   return block;
 }
 
 Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
-                                       Stream& stream, uint64_t mempool,
+                                       Stream& stream, uint64_t id,
                                        OutOfMemory& why) {
-  if (Block* block = take_cached(size, bytes, stream, mempool)) return block;
+  if (Block* block = take_cached(size, bytes, stream, id)) return block;
   collect_garbage();
-  if (Block* block = grow(size, bytes, stream, mempool)) return block;
+  if (Block* block = grow(size, bytes, stream, id)) return block;
   {
     std::lock_guard lock(lock_);
-    stats_.retried();
+    stats_.count(MemoryStats::kRetries);
   }
-  release_cached();
-  if (Block* block = take_cached(size, bytes, stream, mempool)) return block;
-  if (Block* block = grow(size, bytes, stream, mempool)) return block;
+  empty_cache();
+  if (Block* block = take_cached(size, bytes, stream, id)) return block;
+  if (Block* block = grow(size, bytes, stream, id)) return block;
   if (Block* block = take_from_lenders(size, bytes, stream)) return block;
   {
     std::lock_guard lock(lock_);
-    stats_.out_of_memory();
+    stats_.count(MemoryStats::kOoms);
     why = out_of_memory(bytes);
   }
-  trace(MemoryAction::kOutOfMemory, device_, stream.id(),
-        reinterpret_cast<void*>(why.free), bytes);
+  tell_observers(&Observer::out_of_memory, stream, bytes, why.free);
   return nullptr;
 }
 
 // Looks for a block again, after all pending blocks have been looked at. Null:
 // nothing fits.
 Block* CachingAllocator::take_cached(size_t size, size_t bytes, Stream& stream,
-                                     uint64_t mempool) {
+                                     uint64_t id) {
   Lock lock(lock_);
-  BlockPool& pool = pools(stream, mempool, lock).of(size);
+  BlockPool& pool = pools(stream, id, false, lock).of(size);
   stock_spares(kSparesPerRequest, lock);
   poll_pending(pending_.count);
   Block* block = pool.take(size, spares_);
@@ -163,7 +125,7 @@ Block* CachingAllocator::take_cached(size_t size, size_t bytes, Stream& stream,
 // Asks the driver for a segment and takes the block from it. Null when the
 // limit or the driver does not allow it.
 Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
-                              uint64_t mempool) {
+                              uint64_t id) {
   const size_t segment_bytes = segment_size(size);
   Lock lock(lock_);
   const uint64_t most = limit();
@@ -186,7 +148,7 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
     added.emplace(reinterpret_cast<uintptr_t>(memory),
                   Segment{nullptr, segment_bytes, -1});
     lock.lock();
-    pool_of_size = &pools(stream, mempool, lock).of(size);
+    pool_of_size = &pools(stream, id, false, lock).of(size);
     stock_spares(kSparesPerRequest, lock);
   } catch (const std::bad_alloc&) {  // the host has no memory
     give_up();
@@ -202,55 +164,48 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
   block->before = block->after = nullptr;
   added.begin()->second.first = block;
   segments_.merge(added);
-  stats_.segment_added(pool.kind(), segment_bytes);
-  if (segment_bytes >= allocator_settings().max_split_size)
-    stats_.oversize_segments.increase(1);
+  stats_.segment(pool.kind(), int64_t(segment_bytes));
   pool.split(block, size, spares_);
   activate(block, bytes);
   lock.unlock();
-  trace(MemoryAction::kSegmentAlloc, device_, stream.id(), memory,
-        segment_bytes);
+  tell_observers(&Observer::segment_allocated, stream, memory, segment_bytes);
   return block;
 }
 
 void CachingAllocator::free(Block* block) {
   if (in_bad_fork()) [[unlikely]]
     return;
-  if (Observer* o = observer()) [[unlikely]] {
+  if (observers()) [[unlikely]] {
     Lock lock(lock_);
-    const bool kept = block->pool->kept();
+    const bool captured = block->pool->part_of().graph_pool() != 0;
     lock.unlock();
-    o->freed(block->stream, block->ptr, block->size,
-             kept ? FreedTo::kGraph : FreedTo::kStream);
+    tell_observers(&Observer::freed, *block->stream, block->ptr, block->size,
+                   captured ? FreedTo::kGraph : FreedTo::kStream);
   }
-  trace(MemoryAction::kFreeRequested, device_, block->stream->id(), block->ptr,
-        block->size);
   Lock lock(lock_);
   if (block->state != Block::State::kActive) [[unlikely]]
     not_active(block);
   if (block->watched) [[unlikely]] {
     block->watched = false;
     // Nobody else frees the block meanwhile.
-    const uint64_t graph_pool = block->pool->graph_pool();
+    const uint64_t graph_pool = block->pool->part_of().graph_pool();
     lock.unlock();
     memory_freed(block->ptr, block->size, graph_pool);
     lock.lock();
   }
   if (block->size >= allocator_settings().max_split_size) [[unlikely]]
-    stats_.oversize_allocations.decrease(1);
-  if (block->uses) [[unlikely]]
-    return free_used_elsewhere(block);
-  BlockPool& pool = *block->pool;
-  stats_.freed(pool.kind(), block->size, block->requested);
-  trace(MemoryAction::kFreeCompleted, device_, block->stream->id(), block->ptr,
-        block->size);
-  pool.give(block, spares_);
+    stats_.oversize_block(-1);
+  if (block->uses && awaits_others(block)) [[unlikely]]
+    return;
+  stats_.freed(*block);
+  tell_observers(&Observer::free_completed, *block->stream, block->ptr,
+                 block->size);
+  block->pool->give(block, spares_);
 }
 
 void CachingAllocator::record_stream(Block* block, Stream& stream) {
   if (block->stream == &stream) return;
-  if (Observer* o = observer()) [[unlikely]]
-    o->stream_recorded(stream, block->ptr);
+  tell_observers(&Observer::stream_recorded, stream, block->ptr);
   std::unique_ptr<BlockUse> made;
   Lock lock(lock_);
   for (;;) {
@@ -262,6 +217,48 @@ void CachingAllocator::record_stream(Block* block, Stream& stream) {
     made = std::make_unique<BlockUse>();
     lock.lock();
   }
+}
+
+void CachingAllocator::erase_stream(Block* block, Stream& stream) {
+  std::lock_guard lock(lock_);
+  spare_uses_.drop(*block,
+                   [&](const BlockUse& use) { return use.stream == &stream; });
+}
+
+Stream* CachingAllocator::take_use(Block* block) {
+  std::lock_guard lock(lock_);
+  Stream* taken = nullptr;
+  spare_uses_.drop(*block, [&](const BlockUse& use) {
+    if (taken) return false;
+    taken = use.stream;
+    return true;
+  });
+  return taken;
+}
+
+// Whether other streams may still touch the block, which its owner has freed.
+// It is then given to its pool later.
+bool CachingAllocator::awaits_others(Block* block) {
+  if (capturing_ && block->pool->part_of().graph_pool()) [[unlikely]] {
+    deferred_.push(block);
+  } else {
+    spare_uses_.note_free(*block);
+    if (spare_uses_.have_ended(*block)) return false;
+    bump(block->stream->block().deferred_bytes, block->size);
+    pending_.push(block);
+  }
+  stats_.pending(*block);
+  return true;
+}
+
+void CachingAllocator::poll_pending(int checks) {
+  pending_.poll(checks, spare_uses_, [this](Block* block) {
+    tell_observers(&Observer::free_completed, *block->stream, block->ptr,
+                   block->size);
+    stats_.no_longer_pending(*block);
+    bump(block->stream->block().deferred_bytes, uint64_t{0} - block->size);
+    block->pool->give(block, spares_);
+  });
 }
 
 }  // namespace npu

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "csrc/base/align.h"
-#include "csrc/memory/block.h"
 #include "csrc/memory/memory_stats.h"
 #include "csrc/memory/pool.h"
 #include "csrc/taskqueue/sole_lock.h"
@@ -40,10 +39,10 @@ struct SegmentInfo {
   int device;
   uintptr_t address;
   int64_t stream;
-  uint64_t mempool;  // 0: shared
+  uint64_t pool;  // the private one; 0: none
   bool small;
-  uint64_t total, allocated, active, requested;
-  std::vector<BlockInfo> blocks;
+  uint64_t total, allocated = 0, active = 0, requested = 0;  // bytes
+  std::vector<BlockInfo> blocks = {};
 };
 
 // The allocator of one device. Any thread.
@@ -64,21 +63,27 @@ class CachingAllocator {
   // by work submitted to it from now on. Null when there is none left, after
   // returning the cache to the driver and waiting for pending blocks; `why`
   // then tells the sizes. What interrupts a wait (host_wait.h) passes through.
-  Block* allocate(size_t bytes, Stream& stream, OutOfMemory& why);
+  // private_pool: where it comes from, a pool that somebody holds; 0: none.
+  Block* allocate(size_t bytes, Stream& stream, OutOfMemory& why,
+                  uint64_t private_pool = 0);
 
-  // The same from the private pool `mempool` > 0, whose segments serve nobody
-  // else. The pool is held (hold_pool) by the caller.
-  Block* allocate_private(uint64_t mempool, size_t bytes, Stream& stream,
-                          OutOfMemory& why);
-  // Between hold_pool() and release_pool() the pool keeps its segments when the
-  // cache is emptied. use_on_oom: other requests may be served from the pool
-  // before they run out of memory. splits: one segment may serve several
-  // blocks.
-  struct PoolRules {
-    bool use_on_oom = false, splits = true;
-  };
-  void hold_pool(uint64_t mempool, PoolRules rules);
-  void release_pool(uint64_t mempool);
+  // A private pool serves those who name it, and captures. The owners of one
+  // are a MemPool of torch's and graphs, in any order; what its captures use
+  // never serves anybody else. Until the last owner lets go of it, its segments
+  // stay here. The rules are for what is allocated by name.
+  void hold_pool(uint64_t id, PoolRules rules = {});
+  // The free segments go back to the driver, the others when the cache is
+  // emptied. Nothing queued uses what was captured. may_wait: waits until the
+  // streams have done what they were given; else, and where waiting is not
+  // allowed, segments that are still in use go later.
+  void release_pool(uint64_t id, bool may_wait);
+
+  // From begin_capture() to end_capture() the memory of `stream` comes from the
+  // private pool `id`, which somebody holds. Blocks that another stream used,
+  // too, are not used again before the last end_capture(), because no queue
+  // orders captured work.
+  void begin_capture(Stream& stream, uint64_t id);
+  void end_capture(Stream& stream);
 
   // Gives the block back, in program order. Never waits, never fails. Does
   // nothing in a forked child.
@@ -112,7 +117,7 @@ class CachingAllocator {
 
   // Makes the segment that holds `address` one that other processes can open.
   // The caller owns a block in it; no other thread calls share(), and nothing
-  // runs on the device meanwhile (engine/stillness.h). The allocator keeps the
+  // runs on the device meanwhile (torch/stillness.h). The allocator keeps the
   // ownership of `handle`.
   struct Shared {
     int handle = -1;    // -1: it failed, and `why` says why
@@ -124,24 +129,17 @@ class CachingAllocator {
   // Whether share() would only have to look it up.
   bool is_shared(const void* address);
 
-  // Private pools of graphs. From begin_capture() to end_capture() the memory
-  // of `stream` comes from pool `id` (> 0), and no segment of the pool goes
-  // back to the driver before free_pool(). Blocks that another stream used,
-  // too, are not used again before the last end_capture(), because no queue
-  // orders captured work.
-  void begin_capture(Stream& stream, uint64_t id);
-  void end_capture(Stream& stream);
-  // The pool's graphs are gone, and nothing queued uses its memory.
-  void free_pool(uint64_t id);
-
   // Flat statistics under torch's keys, e.g. "allocated_bytes.all.current".
   // inactive_split is sampled by this call: its peak and totals are those of
   // the samples.
   std::map<std::string, int64_t> stats();
-  uint64_t allocated();  // bytes handed out
-  uint64_t max_allocated();
-  uint64_t reserved();  // bytes held from the driver
-  uint64_t max_reserved();
+  struct Totals {
+    uint64_t allocated, max_allocated;  // bytes handed out
+    uint64_t reserved, max_reserved;    // bytes held from the driver
+  };
+  Totals totals();
+  uint64_t allocated() { return totals().allocated; }
+  uint64_t reserved() { return totals().reserved; }
   void reset_peak_stats();
   void reset_accumulated_stats();
   // Neighbouring inactive blocks appear as one.
@@ -167,6 +165,10 @@ class CachingAllocator {
     int handle = -1;  // of a shared segment
   };
   using Segments = std::map<uintptr_t, Segment>;
+  struct PrivatePool {
+    int owners = 0;
+    PoolRules rules;
+  };
 
   // The moment when `stream` has retired `number` tasks.
   struct Point {
@@ -184,30 +186,36 @@ class CachingAllocator {
   void free_segment(uintptr_t address, const Segment& segment);
   Segments::iterator segment_of(const void* address);
   StreamPools* known_pools(const Stream& stream) const;
-  StreamPools& pools(Stream& stream, uint64_t mempool, Lock& lock);
+  StreamPools& pools(Stream& stream, uint64_t id, bool captured, Lock& lock);
+  void select(const Stream& stream, StreamPools* captured);
   void stock_spares(int count, Lock& lock);
+  // Makes room for count() entries; may release the lock meanwhile.
+  template <typename T, typename Count>
+  static void make_room(std::vector<T>& list, Count count, Lock& lock) {
+    for (size_t n; list.capacity() < (n = count());) {
+      lock.unlock();
+      list.reserve(n + n / 8);
+      lock.lock();
+    }
+  }
   void activate(Block* block, size_t requested);
-  Block* allocate_slow(size_t size, size_t bytes, Stream& stream,
-                       uint64_t mempool, OutOfMemory& why);
-  Block* take_cached(size_t size, size_t bytes, Stream& stream,
-                     uint64_t mempool);
+  Block* allocate_slow(size_t size, size_t bytes, Stream& stream, uint64_t id,
+                       OutOfMemory& why);
+  Block* take_cached(size_t size, size_t bytes, Stream& stream, uint64_t id);
   Block* take_from_lenders(size_t size, size_t bytes, Stream& stream);
-  Block* grow(size_t size, size_t bytes, Stream& stream, uint64_t mempool);
+  Block* grow(size_t size, size_t bytes, Stream& stream, uint64_t id);
 
-  bool is_abandoned(const BlockPool* pool) const;
-
-  void free_used_elsewhere(Block* block);
+  bool awaits_others(Block* block);
   void poll_pending(int checks);
 
-  void release_cached();
   void collect_garbage();
   bool releasable(const Block* block) const;
   std::vector<Point> pending_points();
-  std::vector<Point> mark_unused_segments();
+  std::vector<Point> mark_unused_segments(uint64_t id);
   void release_marked_segments();
   void wait_for(const std::vector<Point>& points);
 
-  MemoryStats::Split split() const;
+  void sample_split();
   uint64_t limit() const { return uint64_t(fraction_ * double(total_)); }
   OutOfMemory out_of_memory(size_t asked) const;
 
@@ -224,17 +232,13 @@ class CachingAllocator {
   // The pools of the stream that used slot id % kStreamSlots last.
   std::array<StreamPools*, kStreamSlots> by_id_{};
   StreamPools* all_pools_ = nullptr;
-  std::map<uint64_t, PoolRules> held_pools_;
+  std::map<uint64_t, PrivatePool> private_pools_;  // those with an owner
   Segments segments_;
   SpareUses spare_uses_;
   // Reserved bytes, including those that the driver is being asked for.
   uint64_t granted_ = 0;
   double fraction_ = 1.0;
 };
-
-inline void* block_address(const Block* block) { return block->ptr; }
-inline size_t block_size(const Block* block) { return block->size; }
-inline int block_device(const Block* block) { return block->device; }
 
 // The allocator of a device; made at the first call, never destroyed.
 CachingAllocator& allocator(int device);

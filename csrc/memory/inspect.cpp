@@ -1,4 +1,7 @@
-// What the allocator reports about its memory.
+// What the allocator reports: statistics, a snapshot, and why there is no
+// memory.
+#include <stdio.h>
+
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -16,97 +19,90 @@ BlockInfo::State public_state(const Block* block) {
                                                 : BlockInfo::State::kActive;
 }
 
-void add(SegmentInfo& segment, const Block* block) {
-  const BlockInfo::State state = public_state(block);
-  BlockInfo info{reinterpret_cast<uintptr_t>(block->ptr), block->size,
-                 block->requested, state};
-  if (state == BlockInfo::State::kInactive) {
-    info.requested = 0;
-    if (!segment.blocks.empty() && segment.blocks.back().state == state) {
-      segment.blocks.back().size += info.size;
+void add(SegmentInfo& segment, BlockInfo block) {
+  if (block.state == BlockInfo::State::kInactive) {
+    block.requested = 0;
+    if (!segment.blocks.empty() && segment.blocks.back().state == block.state) {
+      segment.blocks.back().size += block.size;
       return;
     }
   } else {
-    segment.active += info.size;
-    segment.requested += info.requested;
-    if (state == BlockInfo::State::kActive) segment.allocated += info.size;
+    segment.active += block.size;
+    segment.requested += block.requested;
+    if (block.state == BlockInfo::State::kActive)
+      segment.allocated += block.size;
   }
-  segment.blocks.push_back(info);
+  segment.blocks.push_back(block);
+}
+
+std::string readable(uint64_t bytes) {
+  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  double amount = double(bytes);
+  while (amount >= 1024 && unit < 4) {
+    amount /= 1024;
+    ++unit;
+  }
+  char text[32];
+  snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", amount,
+           units[unit]);
+  return text;
 }
 
 }  // namespace
 
-Block* CachingAllocator::find(const void* ptr) {
-  const auto address = reinterpret_cast<uintptr_t>(ptr);
-  std::lock_guard lock(lock_);
-  auto at = segments_.upper_bound(address);
-  if (at == segments_.begin()) return nullptr;
-  --at;
-  for (Block* block = at->second.first; block; block = block->after)
-    if (block->ptr == ptr)
-      return block->state == Block::State::kActive ? block : nullptr;
-  return nullptr;
+std::string OutOfMemory::message() const {
+  std::string text = "NPU out of memory. Tried to allocate " + readable(asked) +
+                     ". NPU " + std::to_string(device) +
+                     " has a total capacity of " + readable(total) +
+                     " of which " + readable(free) + " is free. ";
+  if (limit < total)
+    text += "This process may use at most " + readable(limit) + ". ";
+  return text + "Of the memory this process holds, " + readable(allocated) +
+         " is allocated by PyTorch, and " + readable(reserved - allocated) +
+         " is reserved by PyTorch but unallocated. If reserved but unallocated "
+         "memory is large, it is fragmented: try smaller or fewer sizes, or "
+         "the settings in PYTORCH_NPU_ALLOC_CONF.";
 }
 
-CachingAllocator::Found CachingAllocator::report_free(const void* address) {
-  std::lock_guard lock(lock_);
-  const auto segment = segment_of(address);
-  if (segment == segments_.end()) return {};
-  Block* block = segment->second.first;
-  while (static_cast<const char*>(address) >=
-         static_cast<char*>(block->ptr) + block->size)
-    block = block->after;
-  const bool in_use = block->state == Block::State::kActive;
-  block->watched = in_use;
-  return {true, in_use, block->pool->graph_pool()};
-}
-
-MemoryStats::Split CachingAllocator::split() const {
-  MemoryStats::Split split;
+void CachingAllocator::sample_split() {
+  int64_t blocks[MemoryStats::kPools] = {}, bytes[MemoryStats::kPools] = {};
   for (auto& [address, segment] : segments_) {
-    const int kind = int(segment.first->pool->kind());
-    int64_t blocks = 0, bytes = 0;
+    int64_t found = 0, free_bytes = 0;
     bool after_free = false;
     for (Block* block = segment.first; block; block = block->after) {
       const bool free = inactive(block);
-      if (free && !after_free) ++blocks;
-      if (free) bytes += int64_t(block->size);
+      if (free && !after_free) ++found;
+      if (free) free_bytes += int64_t(block->size);
       after_free = free;
     }
-    if (bytes == int64_t(segment.size)) continue;  // all of it is free
-    split.blocks[kind] += blocks;
-    split.bytes[kind] += bytes;
+    if (free_bytes == int64_t(segment.size)) continue;  // all of it is free
+    for (int pool : {int(segment.first->pool->kind()), MemoryStats::kAll}) {
+      blocks[pool] += found;
+      bytes[pool] += free_bytes;
+    }
   }
-  return split;
+  for (int pool = 0; pool < MemoryStats::kPools; ++pool) {
+    stats_.sample(MemoryStats::kSplitBlocks, pool, blocks[pool]);
+    stats_.sample(MemoryStats::kSplitBytes, pool, bytes[pool]);
+  }
 }
 
 std::map<std::string, int64_t> CachingAllocator::stats() {
   Lock lock(lock_);
   poll_pending(pending_.count);
-  stats_.sample(split());
+  sample_split();
   const MemoryStats copy = stats_;
   lock.unlock();
   return copy.flat();
 }
 
-uint64_t CachingAllocator::allocated() {
+CachingAllocator::Totals CachingAllocator::totals() {
   std::lock_guard lock(lock_);
-  return uint64_t(stats_.allocated_bytes());
-}
-
-uint64_t CachingAllocator::max_allocated() {
-  std::lock_guard lock(lock_);
-  return uint64_t(stats_.peak_allocated_bytes());
-}
-
-uint64_t CachingAllocator::reserved() {
-  std::lock_guard lock(lock_);
-  return uint64_t(stats_.reserved_bytes().current);
-}
-
-uint64_t CachingAllocator::max_reserved() {
-  std::lock_guard lock(lock_);
-  return uint64_t(stats_.reserved_bytes().peak);
+  const Stat& reserved = stats_.reserved_bytes();
+  return {uint64_t(stats_.allocated_bytes()),
+          uint64_t(stats_.peak_allocated_bytes()), uint64_t(reserved.current),
+          uint64_t(reserved.peak)};
 }
 
 void CachingAllocator::reset_peak_stats() {
@@ -120,64 +116,41 @@ void CachingAllocator::reset_accumulated_stats() {
 }
 
 std::vector<SegmentInfo> CachingAllocator::snapshot() {
-  // Blocks are copied under the lock and described without it.
+  // Blocks are copied under the lock, where nothing is allocated, each with its
+  // segment. They are put together without it.
   struct Copy {
-    uintptr_t segment;
-    size_t segment_bytes;
-    int64_t stream;
-    uint64_t mempool;
-    PoolKind kind;
-    void* ptr;
-    size_t size, requested;
-    Block::State state;
+    SegmentInfo segment;
+    BlockInfo block;
   };
   std::vector<Copy> copies;
+  Lock lock(lock_);
   const auto count = [&] {
     size_t n = 0;
     for (auto& [address, segment] : segments_)
       for (Block* block = segment.first; block; block = block->after) ++n;
     return n;
   };
-  Lock lock(lock_);
-  for (size_t n; copies.capacity() < (n = count());) {
-    lock.unlock();
-    copies.reserve(n + n / 8);
-    lock.lock();
-  }
-  const auto pool_of = [&](const BlockPool* pool) {
-    if (!pool->kept()) return pool->mempool();
-    for (StreamPools* at = all_pools_; at; at = at->next)
-      if (pool == &at->small || pool == &at->large) return at->graph_pool;
-    return pool->mempool();
-  };
+  make_room(copies, count, lock);
   for (auto& [address, segment] : segments_) {
-    const uint64_t pool = pool_of(segment.first->pool);
+    const BlockPool& pool = *segment.first->pool;
+    const SegmentInfo info{device_,
+                           address,
+                           segment.first->stream->id(),
+                           pool.part_of().id,
+                           pool.kind() == PoolKind::kSmall,
+                           segment.size};
     for (Block* block = segment.first; block; block = block->after)
-      copies.push_back({address, segment.size, block->stream->id(), pool,
-                        block->pool->kind(), block->ptr, block->size,
-                        block->requested, block->state});
+      copies.push_back({info,
+                        {reinterpret_cast<uintptr_t>(block->ptr), block->size,
+                         block->requested, public_state(block)}});
   }
   lock.unlock();
 
   std::vector<SegmentInfo> segments;
-  for (const Copy& copy : copies) {
-    if (segments.empty() || segments.back().address != copy.segment)
-      segments.push_back({device_,
-                          copy.segment,
-                          copy.stream,
-                          copy.mempool,
-                          copy.kind == PoolKind::kSmall,
-                          copy.segment_bytes,
-                          0,
-                          0,
-                          0,
-                          {}});
-    Block block;
-    block.ptr = copy.ptr;
-    block.size = copy.size;
-    block.requested = copy.requested;
-    block.state = copy.state;
-    add(segments.back(), &block);
+  for (const auto& [segment, block] : copies) {
+    if (segments.empty() || segments.back().address != segment.address)
+      segments.push_back(segment);
+    add(segments.back(), block);
   }
   return segments;
 }

@@ -1,7 +1,6 @@
 // How much memory is in use: now, at most, and in total.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,87 +14,87 @@ namespace npu {
 // One statistic: now, the most so far, and the two running totals.
 struct Stat {
   int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-  void increase(int64_t amount) {
+  // A negative amount counts as freed.
+  void add(int64_t amount) {
     current += amount;
-    allocated += amount;
+    if (amount > 0) allocated += amount;
+    if (amount < 0) freed -= amount;
     if (current > peak) peak = current;
   }
-  void decrease(int64_t amount) {
-    current -= amount;
-    freed += amount;
-  }
-  // Sets a sampled value: the totals count what changed between samples.
-  void set(int64_t value) {
-    if (value >= current) {
-      increase(value - current);
-    } else {
-      decrease(current - value);
-    }
-  }
-  void reset_peak() { peak = current; }
-  void reset_accumulated() { allocated = freed = 0; }
 };
 
 // Guarded by the allocator's lock. allocated() and freed() are on the path of
 // every allocation, so they keep only what cannot be derived.
 class MemoryStats {
  public:
-  // The memory that is free but cannot go back to the driver, because the rest
-  // of its segment is in use. Neighbouring free blocks count as one.
-  struct Split {
-    int64_t blocks[2] = {}, bytes[2] = {};  // by PoolKind
+  // After those of each PoolKind.
+  static constexpr int kAll = 2, kPools = 3;
+  // Statistics that change seldom are kept as they are reported.
+  enum Kept {
+    kSegments,
+    kReserved,
+    // What is free but cannot go back to the driver, because the rest of its
+    // segment is in use. Neighbouring free blocks count as one.
+    kSplitBlocks,
+    kSplitBytes,
+    // At least as large as max_split_size; of all pools together only.
+    kOversizeBlocks,
+    kOversizeSegments,
+    kKept
   };
+  enum Event { kRetries, kOoms, kSyncs, kDeviceAllocs, kDeviceFrees, kEvents };
 
   // `mirror`: where other processes see a part of the statistics.
   explicit MemoryStats(DeviceBlock& mirror) : mirror_(mirror) {}
 
-  void allocated(PoolKind kind, size_t size, size_t requested) {
-    Usage& pool = pools_[int(kind)];
-    pool.total.add(1, size, requested);
-    pool.add(size, requested);
-    if (all_.add(size, requested) && all_.top.bytes > all_.peak.bytes)
-      mirror(mirror_.allocated_peak, all_.top.bytes);
-    mirror(mirror_.allocated, all_.now.bytes);
+  void allocated(const Block& block) {
+    Usage& pool = usages_[int(block.pool->kind())];
+    Usage& all = usages_[kAll];
+    pool.total.add(block, 1);
+    pool.add(block);
+    if (all.add(block) && all.top.bytes > all.peak.bytes)
+      mirror(mirror_.allocated_peak, all.top.bytes);
+    mirror(mirror_.allocated, all.now.bytes);
     bump(mirror_.allocations);
   }
-  void freed(PoolKind kind, size_t size, size_t requested) {
-    pools_[int(kind)].now.add(-1, -int64_t(size), -int64_t(requested));
-    all_.now.add(-1, -int64_t(size), -int64_t(requested));
-    mirror(mirror_.allocated, all_.now.bytes);
+  void freed(const Block& block) {
+    usages_[int(block.pool->kind())].now.add(block, -1);
+    usages_[kAll].now.add(block, -1);
+    mirror(mirror_.allocated, usages_[kAll].now.bytes);
   }
-
   // The block was freed by its owner, but counts as active.
-  void pending(PoolKind kind, size_t size, size_t requested);
-  void no_longer_pending(PoolKind kind, size_t size, size_t requested);
+  void pending(const Block& block);
+  void no_longer_pending(const Block& block);
 
-  void segment_added(PoolKind kind, size_t bytes);
-  void segment_removed(PoolKind kind, size_t bytes);
-  void sample(const Split& split);
-
-  void retried();
-  void out_of_memory();
+  // Negative: given back to the driver.
+  void segment(PoolKind kind, int64_t bytes);
+  // Notes what is true now of statistics that are looked at from time to time.
+  void sample(Kept which, int pool, int64_t value) {
+    Stat& stat = kept_[which][pool];
+    stat.add(value - stat.current);
+  }
+  void oversize_block(int64_t change) {
+    kept_[kOversizeBlocks][kAll].add(change);
+  }
+  void count(Event event);
 
   void reset_peak();
   void reset_accumulated();
 
-  int64_t allocated_bytes() const { return all_.now.bytes; }
+  int64_t allocated_bytes() const { return usages_[kAll].now.bytes; }
   int64_t peak_allocated_bytes() const;
-  const Stat& reserved_bytes() const { return reserved_[2]; }
+  const Stat& reserved_bytes() const { return kept_[kReserved][kAll]; }
 
   // Under torch's keys.
   std::map<std::string, int64_t> flat() const;
 
-  int64_t alloc_retries = 0, ooms = 0, sync_all_streams = 0;
-  // Those of at least max_split_size.
-  Stat oversize_allocations, oversize_segments;
-
  private:
   struct Amounts {
     int64_t count = 0, bytes = 0, requested = 0;
-    void add(int64_t n, int64_t size, int64_t asked) {
-      count += n;
-      bytes += size;
-      requested += asked;
+    void add(const Block& block, int64_t times) {
+      count += times;
+      bytes += times * int64_t(block.size);
+      requested += times * int64_t(block.requested);
     }
     void raise(const Amounts& other);
     Amounts operator+(const Amounts& other) const {
@@ -110,12 +109,12 @@ class MemoryStats {
   struct Usage {
     Amounts now, top, pending;
     Amounts peak, active_peak;
-    Amounts total;              // since the last reset; unused in all_
+    Amounts total;              // since the last reset; unused of all pools
     Amounts base, active_base;  // what was there at that reset
 
     // True when there are more bytes than before.
-    bool add(int64_t size, int64_t asked) {
-      now.add(1, size, asked);
+    bool add(const Block& block) {
+      now.add(block, 1);
       if (now.count > top.count) top.count = now.count;
       if (now.requested > top.requested) top.requested = now.requested;
       if (now.bytes <= top.bytes) return false;
@@ -123,10 +122,14 @@ class MemoryStats {
       return true;
     }
     void fold();
-    Amounts active() const;
-    void reset_peak();
-    void reset_accumulated();
   };
+  // A statistic that is derived from a Usage.
+  struct Derived {
+    const char* name;
+    int64_t Amounts::*amount;
+    bool active;  // counts what is pending, too
+  };
+  static const Derived kDerived[];
 
   void mirror(Counter& counter, int64_t value) {
     // Relaxed: other processes read it, and it orders nothing.
@@ -134,11 +137,9 @@ class MemoryStats {
   }
 
   DeviceBlock& mirror_;
-  Usage pools_[2];  // by PoolKind
-  Usage all_;
-  // Small, large, all.
-  std::array<Stat, 3> segments_, reserved_, split_blocks_, split_bytes_;
-  int64_t device_allocs_ = 0, device_frees_ = 0;
+  Usage usages_[kPools];
+  Stat kept_[kKept][kPools];
+  int64_t events_[kEvents] = {};
 };
 
 }  // namespace npu

@@ -31,7 +31,28 @@ bool may_serve(const Block* block, size_t size) {
   return block->size < size + settings.max_non_split_rounding;
 }
 
+size_t power_index(uint64_t bytes) {
+  if (bytes < kBytesPerMiB) return 0;
+  const size_t index =
+      size_t(std::bit_width(bytes)) - size_t(std::bit_width(kBytesPerMiB));
+  return index < AllocatorSettings::kPowers ? index
+                                            : AllocatorSettings::kPowers - 1;
+}
+
 }  // namespace
+
+size_t block_bytes(size_t bytes, const AllocatorSettings& settings) {
+  // More than any device has; leaves room for rounding up.
+  constexpr size_t kAbsurd = size_t{1} << 60;
+  if (bytes >= kAbsurd) return kAbsurd;
+  if (settings.rounds) [[unlikely]] {
+    const uint32_t divisions = settings.roundup_divisions[power_index(bytes)];
+    if (divisions > 1 && bytes > kBlockQuantum * divisions)
+      return round_up(round_up(bytes, std::bit_floor(bytes) / divisions),
+                      kBlockQuantum);
+  }
+  return round_up(bytes, kBlockQuantum);
+}
 
 size_t segment_size(size_t size) {
   if (size <= kSmallBlock) return kSmallSegment;
@@ -101,7 +122,9 @@ Block* BlockPool::best_fit(size_t size, SpareBlocks& spares) {
 }
 
 void BlockPool::split(Block* block, size_t size, SpareBlocks& spares) {
-  if (!splits_ || !worth_splitting(kind_, size, block->size - size)) return;
+  if (!part_of_.rules.splits ||
+      !worth_splitting(kind_, size, block->size - size))
+    return;
   Block* rest = spares.take();
   rest->ptr = static_cast<char*>(block->ptr) + size;
   rest->size = block->size - size;

@@ -1,26 +1,25 @@
 // Gives cached memory back to the driver.
-#include "csrc/driver/registry.h"
+#include <algorithm>
+#include "csrc/driver/driver.h"
+
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
-#include "csrc/memory/trace.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
 
-void CachingAllocator::empty_cache() { release_cached(); }
-
 // Its stream's queued tasks may still use a free block: they are ordered before
 // its reuse by that stream, but not before a call of the driver. So unused
 // segments are marked with the stream's tail, the tail is waited for without
 // the lock, and then the segments go that are still marked, since nobody has
 // used them meanwhile.
-void CachingAllocator::release_cached() {
+void CachingAllocator::empty_cache() {
   if (in_bad_fork()) return;  // the waits would never end
   wait_for(pending_points());
-  wait_for(mark_unused_segments());
+  wait_for(mark_unused_segments(0));
   release_marked_segments();
 }
 
@@ -32,49 +31,47 @@ void CachingAllocator::wait_for(const std::vector<Point>& points) {
 // The points that streams have to reach until no present block is pending.
 std::vector<CachingAllocator::Point> CachingAllocator::pending_points() {
   std::vector<Point> points;
-  size_t count = 0;
+  Lock lock(lock_);
   const auto count_uses = [&] {
-    count = 0;
+    size_t count = 0;
     for (Block* block = pending_.first; block; block = block->link)
       for (BlockUse* use = block->uses; use; use = use->next) ++count;
+    return count;
   };
-  Lock lock(lock_);
-  for (count_uses(); points.capacity() < count; count_uses()) {
-    lock.unlock();
-    points.reserve(count);
-    lock.lock();
-  }
+  make_room(points, count_uses, lock);
   for (Block* block = pending_.first; block; block = block->link)
     for (BlockUse* use = block->uses; use; use = use->next)
       points.push_back({use->stream, use->number});
   return points;
 }
 
-// Marks the segments that have no block in use. Returns the points that streams
-// have to reach before those segments may go.
-std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
+bool CachingAllocator::releasable(const Block* block) const {
+  return block->state == Block::State::kFree && block->whole_segment() &&
+         !block->pool->part_of().held;
+}
+
+// Marks the segments of the private pool `id`, 0: of all, that have no block in
+// use and no owner. Returns the points that streams have to reach before those
+// segments may go.
+std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments(
+    uint64_t id) {
   std::vector<Point> points;
   Lock lock(lock_);
-  while (points.capacity() < segments_.size()) {
-    const size_t count = segments_.size();
-    lock.unlock();
-    points.reserve(count);
-    lock.lock();
-  }
+  make_room(points, [&] { return segments_.size(); }, lock);
   poll_pending(pending_.count);
   for (StreamPools* at = all_pools_; at; at = at->next)
-    at->small.flush(spares_);
-  bool busy = false;
+    if (!id || at->id == id) at->small.flush(spares_);
   for (auto& [address, segment] : segments_) {
     Block* block = segment.first;
-    if (!releasable(block)) continue;
+    const StreamPools& of = block->pool->part_of();
+    if (!releasable(block) || (id && of.id != id)) continue;
     block->release_marked = true;
-    block->release_at = block->stream->tail();
-    if (block->stream->retired().reached(block->release_at)) continue;
-    points.push_back({block->stream, block->release_at});
-    busy = true;
+    // Nothing queued uses what was captured when the graphs are gone.
+    block->release_at = id && of.captured ? 0 : block->stream->tail();
+    if (!block->stream->retired().reached(block->release_at))
+      points.push_back({block->stream, block->release_at});
   }
-  if (busy) ++stats_.sync_all_streams;
+  if (!points.empty()) stats_.count(MemoryStats::kSyncs);
   return points;
 }
 
@@ -89,9 +86,7 @@ void CachingAllocator::release_marked_segments() {
           block->release_marked &&
           block->stream->retired().reached(block->release_at)) {
         block->pool->extract(block);
-        stats_.segment_removed(block->pool->kind(), block->size);
-        if (block->size >= allocator_settings().max_split_size)
-          stats_.oversize_segments.decrease(1);
+        stats_.segment(block->pool->kind(), -int64_t(block->size));
         spares_.give(block);
         // Moves a node from map to map, so that nothing is allocated.
         released.insert(segments_.extract(at));
@@ -101,16 +96,45 @@ void CachingAllocator::release_marked_segments() {
   }
   uint64_t bytes = 0;
   for (auto& [address, segment] : released) {
-    if (Observer* o = observer())
-      o->segment_freed(reinterpret_cast<void*>(address), segment.size);
-    trace(MemoryAction::kSegmentFree, device_, 0,
-          reinterpret_cast<void*>(address), segment.size);
+    tell_observers(&Observer::segment_freed, device_,
+                   reinterpret_cast<void*>(address), segment.size);
     free_segment(address, segment);
     bytes += segment.size;
   }
   // Only now may the driver be asked for as much again.
   std::lock_guard lock(lock_);
   granted_ -= bytes;
+}
+
+// For garbage_collection_threshold: gives back the large segments that have
+// been unused for longest, as many as it takes to get below the threshold.
+// Never waits: a segment that its stream may still use stays.
+void CachingAllocator::collect_garbage() {
+  const double threshold = allocator_settings().gc_threshold;
+  if (threshold == 0 || in_bad_fork()) return;
+  std::vector<Block*> unused;
+  {
+    Lock lock(lock_);
+    const uint64_t allowed = uint64_t(threshold * double(limit()));
+    if (granted_ <= allowed) return;
+    uint64_t excess = granted_ - allowed;
+    make_room(unused, [&] { return segments_.size(); }, lock);
+    for (auto& [address, segment] : segments_) {
+      Block* block = segment.first;
+      if (block->freed_at && releasable(block) &&
+          block->pool->kind() == PoolKind::kLarge &&
+          block->stream->retired().reached(block->release_at))
+        unused.push_back(block);
+    }
+    std::sort(unused.begin(), unused.end(),
+              [](Block* a, Block* b) { return a->freed_at < b->freed_at; });
+    for (Block* block : unused) {
+      block->release_marked = true;
+      if (block->size >= excess) break;
+      excess -= block->size;
+    }
+  }
+  if (!unused.empty()) release_marked_segments();
 }
 
 }  // namespace npu

@@ -1,8 +1,15 @@
-// What a checker, a tracer or a graph capture is told about.
+// What checkers, profilers and recorders are told about, and the list of those
+// that there are.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
@@ -26,6 +33,14 @@ struct Captured {
 // Who may be given a freed block: its stream, or captures of the graph's pool.
 enum class FreedTo { kStream, kGraph };
 
+// A task that has run, or a kernel of a replay, which is itself not told: the
+// kernels stand for it. Times are ticks.
+struct TaskRun {
+  uint64_t position;  // of the task in its stream
+  const char* name;   // lives as long as the process
+  uint64_t submitted, started, ended;
+};
+
 // Each function is called on the thread that does what it tells. Without an
 // observer a launch does not ask for one: its stream's gate word, which it
 // reads anyway, says that there is none.
@@ -33,19 +48,31 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // The task is complete and about to become visible to the launcher. False
+  // What it asks for, besides memory and waits. Constant while it is listed.
+  enum Wants : unsigned {
+    // To be told of each task, also of waits that are over already, of replays,
+    // and of what the host does itself (host_awaits(), host_uses()).
+    kTasks = 1,
+    kTimes = 2,  // to be told of each task, and when it has run
+    kRuns = 4,  // to run the tasks itself (Executor::step): they have no thread
+  };
+  virtual unsigned wants() const { return kTasks; }
+
+  // The task is complete and about to become visible to the launcher. True
   // refuses a task that has views: its place in the queue does nothing.
   virtual bool submitted(Stream&, uint64_t /*position*/, const Task&) {
-    return true;
+    return false;
   }
   // The task is visible now. May throw when it was refused.
   virtual void published(Stream&, bool /*refused*/) {}
+  // Told of each task and kernel that is work of the device, where somebody
+  // asks for the times.
+  virtual void ran(Stream&, const TaskRun&) {}
 
   // The stream is about to be given a replay of these kernels as its next task.
   // May throw: nothing has been queued.
   virtual void replays(Stream&, const KernelCall*, size_t, Captured) {}
 
-  virtual void event_recorded(Stream&, uint64_t /*number*/) {}
   // From the next task on, the stream starts after `number` tasks of `other`.
   virtual void stream_waits(Stream&, Stream& /*other*/, uint64_t /*number*/) {}
 
@@ -73,24 +100,77 @@ class Observer {
 
   // Device memory, in program order. A block has the address with which it was
   // handed out; stream_recorded tells of streams other than the block's own.
-  virtual void allocated(Stream*, const void*, size_t) {}
+  virtual void allocated(Stream&, const void*, size_t) {}
   virtual void stream_recorded(Stream&, const void*) {}
-  virtual void freed(Stream*, const void*, size_t, FreedTo) {}
+  virtual void freed(Stream&, const void*, size_t, FreedTo) {}
+  // The block can be reused, as no other stream may touch it any more. An
+  // allocator's lock may be held: the function must neither wait nor use device
+  // memory.
+  virtual void free_completed(Stream&, const void*, size_t) {}
+  virtual void segment_allocated(Stream&, const void*, size_t) {}
   // The segment is back at the driver: nothing queued can touch it any more.
-  virtual void segment_freed(const void*, size_t) {}
+  virtual void segment_freed(int /*device*/, const void*, size_t) {}
+  virtual void out_of_memory(Stream&, size_t /*asked*/, size_t /*free*/) {}
   // Pinned host memory. After host_freed the memory is handed out again only
   // once every recorded use is over.
   virtual void host_allocated(const void*, size_t) {}
   virtual void host_freed(const void*) {}
-
-  // Whether tasks wait until the observer runs them (Executor::step) instead
-  // of having a thread. Constant while installed.
-  virtual bool runs_tasks() const { return false; }
 };
 
-// Sets only the pointer; install_observer() (engine/engine.h) also tells the
-// streams.
-void set_observer(Observer* observer);
-Observer* observer();
+struct Observers {
+  std::vector<Observer*> all;  // the newest before older ones
+  unsigned wants = 0;          // what they ask for together
+};
+
+namespace detail {
+inline std::atomic<const Observers*> observers{nullptr};
+}
+
+// Null where nobody observes. Not inlined: bench/sanitizer_instructions.py
+// counts the calls.
+[[gnu::noinline]] inline const Observers* observers() {
+  // Acquire: whoever sees the pointer sees the list and the objects in it.
+  return detail::observers.load(std::memory_order_acquire);
+}
+
+// Whether somebody asks for one of these things.
+inline bool observed(unsigned wants) {
+  const Observers* const now = observers();
+  return now && now->wants & wants;
+}
+
+// Calls the function of each observer. Returns whether one of them says true.
+template <typename Answer, typename... Takes, typename... Args>
+bool tell_observers(Answer (Observer::*what)(Takes...), Args&&... args) {
+  bool any = false;
+  if (const Observers* const now = observers()) [[unlikely]] {
+    for (Observer* const o : now->all) {
+      if constexpr (std::is_void_v<Answer>)
+        (o->*what)(args...);
+      else
+        any |= (o->*what)(args...);
+    }
+  }
+  return any;
+}
+
+// Puts the observer into the list, or takes it out. One thread at a time.
+// install_observer() (engine/engine.h) also tells the streams.
+inline void list_observer(Observer& observer, bool listed) {
+  // Never destroyed: a thread may be going through an earlier list.
+  static auto* const lists = new std::deque<Observers>;
+  Observers next;
+  if (listed) next.all.push_back(&observer);
+  if (const Observers* const now = observers())
+    for (Observer* const other : now->all)
+      if (other != &observer) next.all.push_back(other);
+  // One that runs the tasks comes first, since another one may throw.
+  std::ranges::stable_partition(
+      next.all, [](const Observer* o) { return o->wants() & Observer::kRuns; });
+  for (const Observer* const o : next.all) next.wants |= o->wants();
+  const Observers* const list =
+      next.all.empty() ? nullptr : &lists->emplace_back(std::move(next));
+  detail::observers.store(list, std::memory_order_release);
+}
 
 }  // namespace npu

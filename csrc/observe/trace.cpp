@@ -1,9 +1,7 @@
 #include "csrc/observe/trace.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,20 +10,17 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
-#include "csrc/base/file_memory.h"
-#include "csrc/stats/own_folder.h"
-#include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
+#include "csrc/stats/shared_file.h"
 
 namespace npu {
 namespace {
 
 std::atomic<TraceFile*> file_{nullptr};
-OwnFile own_;  // without a path when it has been removed
+SharedFile own_;
 bool keep_ = false;
 std::mutex mutex_;  // guards opening, claiming rings and adding names
 uint32_t rings_used_ = 0;
@@ -51,15 +46,6 @@ bool read_trace_owner(int file, Owner& owner) {
   memcpy(&owner.pid_namespace, header + offsetof(TraceHeader, pid_namespace),
          sizeof owner.pid_namespace);
   return version == kTraceVersion;
-}
-
-TraceFile* map_file(int fd) {
-  if (ftruncate(fd, sizeof(TraceFile)) ||
-      allocate_pages(fd, 0, offsetof(TraceFile, rings)))
-    return nullptr;
-  void* const memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
-                            MAP_SHARED, fd, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<TraceFile*>(memory);
 }
 
 // The magic goes last: a reader never sees a half-written header.
@@ -90,22 +76,21 @@ void fill(TraceHeader& header) {
 
 void open_trace_file() {
   std::lock_guard lock(mutex_);
-  if (!own_.path.empty()) return;
+  if (!own_.path().empty()) return;
   const std::string in = directory();
   if (in.empty()) return;
   if (!keep_) remove_abandoned(in, read_trace_owner, kDeadTraces);
-  OwnFile own = make_own_file(in, read_trace_owner);
-  if (own.file < 0) return;
-  TraceFile* const file = map_file(own.file);
-  if (!file) {
-    remove_own_file(own);
-    close(own.file);
-    return;
-  }
-  own_ = std::move(own);
+  SharedFile own;
+  void* memory = nullptr;
+  if (own.make(in, read_trace_owner, sizeof(TraceFile)) &&
+      own.allocate(0, offsetof(TraceFile, rings)))
+    memory = own.map(0, sizeof(TraceFile));
+  if (!memory) return own.remove();
+  own_ = own;
   static const int handles =
-      pthread_atfork(nullptr, nullptr, [] { release_after_fork(own_); });
+      pthread_atfork(nullptr, nullptr, [] { own_.release_after_fork(); });
   (void)handles;
+  auto* const file = static_cast<TraceFile*>(memory);
   fill(file->header);
   // Release: launchers that see the file find the header filled.
   file_.store(file, std::memory_order_release);
@@ -114,8 +99,7 @@ void open_trace_file() {
 void remove_trace_file() {
   calibrate_trace();
   std::lock_guard lock(mutex_);
-  if (!keep_) remove_own_file(own_);
-  own_.path.clear();
+  if (!keep_) own_.remove();
 }
 
 bool trace_wanted() {
@@ -134,17 +118,11 @@ void calibrate_trace() {
 TraceRing* claim_trace_ring(int device, int64_t stream) {
   std::lock_guard lock(mutex_);
   TraceFile* const file = file_.load(std::memory_order_relaxed);
-  if (!file || rings_used_ == kTraceRings || own_.path.empty()) return nullptr;
+  if (!file || rings_used_ == kTraceRings) return nullptr;
   TraceRing& ring = file->rings[rings_used_];
-  // The memory is taken now, since writing to a page that has none raises
-  // SIGBUS.
-  const int fd = open(own_.path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return nullptr;
   const auto at =
       size_t(reinterpret_cast<char*>(&ring) - reinterpret_cast<char*>(file));
-  const int failed = allocate_pages(fd, at, sizeof(TraceRing));
-  close(fd);
-  if (failed) return nullptr;
+  if (!own_.allocate(at, sizeof(TraceRing))) return nullptr;
   ++rings_used_;
   ring.device = device;
   ring.stream = stream;
@@ -183,6 +161,28 @@ uint32_t trace_text(std::string_view text) {
   file->header.names_used.store(uint32_t(at + sizeof length + length),
                                 std::memory_order_release);
   return entry->second = at;
+}
+
+void trace_mark(const TraceMark& mark) {
+  if (!trace_wanted()) return;
+  static std::mutex mutex;  // guards the ring, which allows one writer
+  static TraceRing* ring = nullptr;
+  std::lock_guard lock(mutex);
+  if (!ring) {
+    calibrate_trace();
+    ring = claim_trace_ring(-1, -1);
+    if (!ring) return;
+  }
+  TraceRecord record{};
+  record.position = mark.range;
+  record.submitted = record.started = record.ended = ticks();
+  record.name = mark.name;
+  record.depth = mark.domain;
+  record.kind = mark.kind;
+  record.line = kNoTraceName;
+  record.other_device = int16_t(mark.device);
+  record.other_stream = mark.where;
+  add(*ring, record);
 }
 
 }  // namespace npu

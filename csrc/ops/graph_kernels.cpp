@@ -1,6 +1,7 @@
 #include "csrc/ops/graph_kernels.h"
 
-#include "csrc/graph/hooks.h"
+#include "csrc/base/hooks.h"
+#include "csrc/graph/body.h"
 #include "csrc/ops/plan.h"
 
 namespace npu {
@@ -19,6 +20,6 @@ OwnKernel own_kernel(const npu_kernel* kernel) {
 
 }  // namespace
 
-void register_graph_kernels() { set_own_kernel_hook(&own_kernel); }
+void register_graph_kernels() { hooks.own_kernel = own_kernel; }
 
 }  // namespace npu

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "csrc/base/hooks.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/stack_map.h"
@@ -78,16 +79,10 @@ bool values_decide(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
   return true;
 }
 
-bool (*interrupt_test_)(const std::exception&) = nullptr;
-
 }  // namespace
 
-void set_interrupt_test(bool (*is_interrupt)(const std::exception&)) {
-  interrupt_test_ = is_interrupt;
-}
-
 bool is_interrupt(const std::exception& e) {
-  return interrupt_test_ && interrupt_test_(e);
+  return hooks.is_interrupt && hooks.is_interrupt(e);
 }
 
 std::optional<Inferred> from_results(const Op& op,

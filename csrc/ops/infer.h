@@ -30,9 +30,7 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
                               const Overlap& overlap);
 
 // Ctrl-C may end a Python meta kernel, which does not mean that the call is
-// wrong, so such an exception is passed on. The layer that knows Python sets
-// what recognises it.
-void set_interrupt_test(bool (*is_interrupt)(const std::exception&));
+// wrong, so such an exception is passed on.
 bool is_interrupt(const std::exception& e);
 
 // What should have been inferred, according to a call's real results. Nothing

@@ -99,7 +99,7 @@ bool takes_lists_only(const Op::Schema& schema) {
   });
 }
 
-struct Call {
+struct CutCall {
   const CutTask& task;
   const int pieces;
   const bool flushes_denormal = LaunchState::flushes_denormal();
@@ -177,12 +177,14 @@ bool run_in_pieces(const CutTask& task) {
       int(std::min<int64_t>({threads_of_large_kernels(), kMostPieces,
                              task.cut.length ? task.cut.length : kMostPieces}));
   if (pieces < 2) return false;
-  const Call call{task, pieces};
+  const CutCall call{task, pieces};
   call.adopt();
   run_shared(
       pieces, pieces,
-      [](void* call, int piece) { static_cast<const Call*>(call)->run(piece); },
-      const_cast<Call*>(&call), task.cut.wakes);
+      [](void* call, int piece) {
+        static_cast<const CutCall*>(call)->run(piece);
+      },
+      const_cast<CutCall*>(&call), task.cut.wakes);
   return true;
 }
 

@@ -8,10 +8,9 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "csrc/driver/host_access.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
-#include "csrc/observe/profile.h"
 #include "csrc/ops/argument_storages.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernel_size.h"
@@ -58,8 +57,8 @@ Alias alias_of(const at::Tensor& t, StandIns& storages) {
 }
 
 // Tells the observer what the operator reads and writes.
-void tell_arguments(Observer& observer, const Op& op,
-                    const torch::jit::Stack& stack, Stream& stream) {
+void tell_arguments(const Op& op, const torch::jit::Stack& stack,
+                    Stream& stream) {
   const Op::Schema& schema = op.schema();
   std::vector<std::vector<at::Tensor>> parts;  // what `uses` refers to
   std::vector<HostUse> uses;
@@ -71,7 +70,7 @@ void tell_arguments(Observer& observer, const Op& op,
     if (!is_sparse_or_nested(t)) return add(t);
     for (const at::Tensor& part : parts.emplace_back(parts_of(t))) add(part);
   });
-  tell_host_use(observer, stream, schema.full_name.c_str(), uses);
+  tell_host_use(stream, schema.full_name.c_str(), uses);
 }
 
 // The device's tensor for a part of a cpu tensor: the argument's own part where
@@ -182,8 +181,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   host_wait(stream, stream.tail(), WaitReason::kOperator,
             schema.full_name.c_str());
   raise_if_failed(stream);
-  if (Observer* o = observer()) [[unlikely]]
-    tell_arguments(*o, op, stack, stream);
+  if (observed(Observer::kTasks)) [[unlikely]]
+    tell_arguments(op, stack, stream);
   const HostAccess access;
   std::vector<Alias> aliases;
   StandIns storages(StandIns::Memory::kShared);

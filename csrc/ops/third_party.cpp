@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "csrc/base/hooks.h"
+
 namespace npu {
 namespace {
 
@@ -14,12 +16,12 @@ constexpr std::string_view kOfTorch[] = {
     "rngprims",  "debugprims", "fsdp",   "inductor",  "profiler",
     "_inductor", "symm_mem"};
 
-void warn_as_torch(const std::string& text) { TORCH_WARN(text); }
-void (*warn_)(const std::string&) = warn_as_torch;
+void warn(const std::string& text) {
+  if (hooks.warn) return hooks.warn(text);
+  TORCH_WARN(text);
+}
 
 }  // namespace
-
-void set_warn_hook(void (*warn)(const std::string&)) { warn_ = warn; }
 
 bool is_third_party(const Op& op) {
   const std::string_view name = op.name;
@@ -40,12 +42,12 @@ void tell_that_it_waits(const Op& op) {
   const std::string call = "npu: each call of " + schema.full_name +
                            " waits for the device, because ";
   if (!schema.tensors_only)
-    return warn_(call +
-                 "it returns something that is not a tensor. (Said once.)");
-  warn_(call +
-        "nothing tells the shapes of its results in advance: register a fake "
-        "(meta) kernel with torch.library.register_fake(\"" +
-        op.name + "\"), unless the shapes depend on data. (Said once.)");
+    return warn(call +
+                "it returns something that is not a tensor. (Said once.)");
+  warn(call +
+       "nothing tells the shapes of its results in advance: register a fake "
+       "(meta) kernel with torch.library.register_fake(\"" +
+       op.name + "\"), unless the shapes depend on data. (Said once.)");
 }
 
 }  // namespace npu

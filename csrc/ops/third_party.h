@@ -11,7 +11,4 @@ bool is_third_party(const Op& op);
 // to do about it. Called after a call that waited and succeeded.
 void tell_that_it_waits(const Op& op);
 
-// Sets how it warns; by default as torch itself does.
-void set_warn_hook(void (*warn)(const std::string& text));
-
 }  // namespace npu

@@ -1,12 +1,11 @@
 #include "csrc/plan/recorder.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "csrc/driver/emulated/emulated_driver.h"
-#include "csrc/driver/view.h"
+#include "csrc/base/clock.h"
+#include "csrc/driver/driver.h"
+#include "csrc/driver/emulated/work.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -16,17 +15,11 @@ namespace {
 
 constexpr uint32_t kUnknown = UINT32_MAX;
 
-uint64_t cpu_ns() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return uint64_t(t.tv_sec) * 1'000'000'000u + uint64_t(t.tv_nsec);
-}
-
 uint64_t cost_of_reading() {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < 1000; ++i) {
-    const uint64_t from = cpu_ns();
-    least = std::min(least, cpu_ns() - from);
+    const uint64_t from = thread_cpu_ns();
+    least = std::min(least, thread_cpu_ns() - from);
   }
   return least;
 }
@@ -58,10 +51,9 @@ Recorder::Thread& Recorder::here() {
   return thread;
 }
 
-Recorder::Recorder() : read_ns_(cost_of_reading()) { here().last = cpu_ns(); }
-
-Recorder::Recorder(const Setting& setting) : Recorder() {
-  clock_.emplace(program_.streams, program_.works, setting);
+Recorder::Recorder(const Setting& setting) : read_ns_(cost_of_reading()) {
+  here().last = thread_cpu_ns();
+  clock_.emplace(recording_.streams, recording_.operations, setting);
 }
 
 // A launcher's thread has spun meanwhile, which is no work of the program.
@@ -71,38 +63,39 @@ uint64_t Recorder::host_ns(const Thread& thread, uint64_t now) const {
   return now - counted;
 }
 
-void Recorder::add(Thread& thread, uint64_t host_ns, Entry entry) {
-  if (program_.entries.size() >= kMost) return;
-  if (thread.number == kUnknown) thread.number = threads_++;
-  entry.thread = thread.number;
-  entry.host_ns = host_ns;
-  program_.entries.push_back(entry);
-  if (clock_) clock_->feed(entry);
+template <typename Fill>
+void Recorder::add(Thread& thread, uint64_t host_ns, Fill fill) {
+  {
+    std::lock_guard lock(mutex_);
+    Entry entry{};
+    fill(entry);
+    if (recording_.entries.size() < kMost) {
+      if (thread.number == kUnknown) thread.number = threads_++;
+      entry.thread = thread.number;
+      entry.host_ns = host_ns;
+      recording_.entries.push_back(entry);
+      if (clock_) clock_->feed(entry);
+    }
+  }
+  thread.last = thread_cpu_ns();
 }
 
 Recorder::Known& Recorder::known(Stream& stream, uint64_t position) {
   const auto [at, added] = streams_.try_emplace(&stream);
   if (added) {
-    at->second = {uint32_t(program_.streams.size()), position, 0};
-    program_.streams.push_back(
+    at->second = {uint32_t(recording_.streams.size()), position, 0};
+    recording_.streams.push_back(
         {stream.device(), stream.id(), stream.priority()});
   }
   return at->second;
 }
 
-// Numbers count from the first task that was seen; what came before has ended.
-uint64_t Recorder::behind(const Known& other, uint64_t number) {
-  const uint64_t end = other.begin + other.number;
-  return number < end ? end - number : 0;
-}
-
 bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
   Thread& thread = here();
-  thread.waits = false;  // for room in the queue, which nobody says to be over
-  const uint64_t ns = host_ns(thread, cpu_ns());
-  {
-    std::lock_guard lock(mutex_);
-    Entry entry{};
+  // If the thread has waited for room in the queue, that wait is over now: it
+  // has no host_waited() of its own.
+  thread.waits = false;
+  add(thread, host_ns(thread, thread_cpu_ns()), [&](Entry& entry) {
     entry.site = task.site;
     if (task.marks.kind == TaskKind::kWait) {
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
@@ -110,85 +103,81 @@ bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
       const Known& waited = known(other, number);
       entry.act = Act::kStreamWait;
       entry.other = waited.index;
-      entry.amount = behind(waited, number);
+      entry.amount = waited.behind(number);
     } else {
       entry.act = Act::kLaunch;
-      entry.what = work_of(thread, task);
+      entry.what = operation_of(thread, task);
       entry.allocated = memory_[stream.device()].bytes;
     }
     Known& mine = known(stream, position);
     entry.stream = mine.index;
     ++mine.number;
-    add(thread, ns, entry);
-  }
-  thread.last = cpu_ns();
-  return true;
+  });
+  return false;
 }
 
-uint32_t Recorder::work_of(Thread& thread, const Task& task) {
+uint32_t Recorder::operation_of(Thread& thread, const Task& task) {
   if (const uint32_t next = std::exchange(thread.next, kUnknown);
       next != kUnknown)
     return next;
-  if (task.marks.kind != TaskKind::kKernel) return index_of({}, kRecordName);
+  if (task.marks.kind != TaskKind::kKernel) return index_of(kRecordName, {});
   const npu_kernel& k = *task.kernel;
-  if (k.flags & NPU_KERNEL_ON_HOST) {
-    Work none;
-    none.name = k.name;
-    return index_of(none, std::string("on host ") + k.name);
-  }
-  return kernel(k, task.words());
+  if (!(k.flags & NPU_KERNEL_ON_HOST)) return kernel(k, task.words());
+  Operation none;
+  none.name = k.name;
+  return index_of("on host " + none.name, none);
 }
 
-uint32_t Recorder::index_of(Work work, std::string key) {
-  const auto [at, added] =
-      works_.try_emplace(std::move(key), uint32_t(program_.works.size()));
-  if (added) program_.works.push_back(std::move(work));
+uint32_t Recorder::index_of(std::string key, Operation operation) {
+  const auto [at, added] = operations_.try_emplace(
+      std::move(key), uint32_t(recording_.operations.size()));
+  if (added) recording_.operations.push_back(std::move(operation));
   return at->second;
 }
 
 uint32_t Recorder::kernel(const npu_kernel& kernel, const uint64_t* words) {
-  const TaskWork amount = emulated_work(kernel, words);
+  Operation operation;
+  operation.type = OperationType::kWork;
+  operation.name = kernel.name;
+  operation.work = emulated_work(kernel, words);
   std::string key = kernel.name;
-  append(key, uint64_t(amount.kind));
-  append(key, amount.sleep_ns);
-  append(key, uint64_t(amount.bytes));
-  Work work;
+  append(key, uint64_t(operation.work.kind));
+  append(key, operation.work.sleep_ns);
+  append(key, uint64_t(operation.work.bytes));
   for (uint32_t i = 0; i < kernel.n_views; ++i) {
     const npu_view& view = kernel.views[i];
-    work.shapes.push_back(sizes_of(view, words));
+    const auto& sizes = operation.shapes.emplace_back(sizes_of(view, words));
     append(key, uint64_t(view.itemsize) << 32 | uint64_t(view.access) << 16 |
-                    work.shapes.back().size());
-    for (const int64_t n : work.shapes.back()) append(key, uint64_t(n));
+                    sizes.size());
+    for (const int64_t n : sizes) append(key, uint64_t(n));
   }
-  work.type = TaskType::kWork;
-  work.name = kernel.name;
-  work.work = amount;
-  return index_of(std::move(work), std::move(key));
+  return index_of(std::move(key), std::move(operation));
 }
 
-// Replays of one capture are one work. The task that follows is the replay.
+// Replays of one capture are one operation. The task that follows is the
+// replay.
 void Recorder::replays(Stream&, const KernelCall* calls, size_t n,
                        Captured captured) {
   Thread& thread = here();
-  const uint64_t begun = cpu_ns();
+  const uint64_t begun = thread_cpu_ns();
   {
     std::lock_guard lock(mutex_);
     std::string key = "replay";
     append(key, captured.begun);
     append(key, n);
-    if (const auto at = works_.find(key); at != works_.end()) {
+    if (const auto at = operations_.find(key); at != operations_.end()) {
       thread.next = at->second;
     } else {
-      Work work;
-      work.type = TaskType::kReplay;
-      work.name = "graph replay";
+      Operation replay;
+      replay.type = OperationType::kReplay;
+      replay.name = "graph replay";
       for (size_t i = 0; i < n; ++i)
         if (!(calls[i].kernel->flags & NPU_KERNEL_ON_HOST))
-          work.parts.push_back(kernel(*calls[i].kernel, calls[i].words));
-      thread.next = index_of(std::move(work), std::move(key));
+          replay.parts.push_back(kernel(*calls[i].kernel, calls[i].words));
+      thread.next = index_of(std::move(key), std::move(replay));
     }
   }
-  if (thread.last) thread.last += cpu_ns() - begun;
+  if (thread.last) thread.last += thread_cpu_ns() - begun;
 }
 
 void Recorder::collective(std::string kind, uint64_t bytes,
@@ -197,18 +186,18 @@ void Recorder::collective(std::string kind, uint64_t bytes,
   std::string key = "collective " + kind;
   append(key, bytes);
   for (const int64_t rank : ranks) append(key, uint64_t(rank));
-  Work work;
-  work.type = TaskType::kCollective;
-  work.name = "hccl:" + kind;
-  work.work.bytes = double(bytes);
-  work.kind = std::move(kind);
-  work.ranks = std::move(ranks);
-  here().next = index_of(std::move(work), std::move(key));
+  Operation operation;
+  operation.type = OperationType::kCollective;
+  operation.name = "hccl:" + kind;
+  operation.work.bytes = double(bytes);
+  operation.kind = std::move(kind);
+  operation.ranks = std::move(ranks);
+  here().next = index_of(std::move(key), std::move(operation));
 }
 
 void Recorder::host_waits(Stream&, uint64_t, WaitReason reason) {
   Thread& thread = here();
-  thread.wait_from = cpu_ns();
+  thread.wait_from = thread_cpu_ns();
   thread.reason = reason;
   thread.waits = true;
 }
@@ -217,49 +206,29 @@ void Recorder::host_waits(Stream&, uint64_t, WaitReason reason) {
 void Recorder::host_waited(Stream& stream, uint64_t number) {
   Thread& thread = here();
   const bool waits = std::exchange(thread.waits, false);
-  const uint64_t ns = host_ns(thread, waits ? thread.wait_from : cpu_ns());
+  const uint64_t ns =
+      host_ns(thread, waits ? thread.wait_from : thread_cpu_ns());
   const uint32_t site = call_stack_id();  // may take the GIL: before the lock
-  {
-    std::lock_guard lock(mutex_);
+  add(thread, ns, [&](Entry& entry) {
     const Known& other = known(stream, number);
-    Entry entry{};
     entry.act = Act::kHostWait;
     entry.stream = entry.other = other.index;
     entry.what = uint32_t(waits ? thread.reason : WaitReason::kEventSync);
     entry.site = site;
-    entry.amount = behind(other, number);
-    add(thread, ns, entry);
-  }
-  thread.last = cpu_ns();
+    entry.amount = other.behind(number);
+  });
 }
 
-void Recorder::pass(uint64_t ns) {
+void Recorder::note(Act act, uint64_t amount) {
   Thread& thread = here();
-  const uint64_t host = host_ns(thread, cpu_ns());
-  {
-    std::lock_guard lock(mutex_);
-    Entry entry{};
-    entry.act = Act::kPass;
-    entry.amount = ns;
-    add(thread, host, entry);
-  }
-  thread.last = cpu_ns();
+  add(thread, host_ns(thread, thread_cpu_ns()), [&](Entry& entry) {
+    entry.act = act;
+    entry.amount = amount;
+  });
 }
 
-void Recorder::step() {
-  Thread& thread = here();
-  const uint64_t ns = host_ns(thread, cpu_ns());
-  {
-    std::lock_guard lock(mutex_);
-    Entry entry{};
-    entry.act = Act::kStep;
-    add(thread, ns, entry);
-  }
-  thread.last = cpu_ns();
-}
-
-void Recorder::allocated(Stream* stream, const void*, size_t bytes) {
-  const int device = stream ? stream->device() : 0;
+void Recorder::allocated(Stream& stream, const void*, size_t bytes) {
+  const int device = stream.device();
   uint64_t in_use;
   {
     std::lock_guard lock(mutex_);
@@ -274,7 +243,7 @@ void Recorder::allocated(Stream* stream, const void*, size_t bytes) {
   Memory& memory = memory_[device];
   if (in_use <= memory.most) return;  // another thread's is larger
   memory.most = in_use;
-  auto& peaks = program_.peaks;
+  auto& peaks = recording_.peaks;
   if (!peaks.empty() && peaks.back().device == device &&
       peaks.back().site == site) {
     peaks.back().bytes = memory.most;
@@ -284,15 +253,15 @@ void Recorder::allocated(Stream* stream, const void*, size_t bytes) {
 }
 
 // What was there before the recording began may be the larger.
-void Recorder::freed(Stream* stream, const void*, size_t bytes, FreedTo) {
+void Recorder::freed(Stream& stream, const void*, size_t bytes, FreedTo) {
   std::lock_guard lock(mutex_);
-  uint64_t& all = memory_[stream ? stream->device() : 0].bytes;
+  uint64_t& all = memory_[stream.device()].bytes;
   all -= std::min(all, uint64_t(bytes));
 }
 
 uint64_t Recorder::now() {
   Thread& thread = here();
-  const uint64_t cpu = cpu_ns();
+  const uint64_t cpu = thread_cpu_ns();
   // Its clock begins here, or it would stand still until its first launch.
   if (!thread.last) thread.last = cpu;
   const uint64_t since = host_ns(thread, cpu);
@@ -311,16 +280,16 @@ uint64_t Recorder::ended(Stream& stream, uint64_t number) {
 
 size_t Recorder::size() {
   std::lock_guard lock(mutex_);
-  return program_.entries.size();
+  return recording_.entries.size();
 }
 
-Program Recorder::take() {
+Recording Recorder::take() {
   std::lock_guard lock(mutex_);
   clock_.reset();
   streams_.clear();
-  works_.clear();
+  operations_.clear();
   memory_.clear();
-  return std::exchange(program_, {});
+  return std::exchange(recording_, {});
 }
 
 }  // namespace npu::plan

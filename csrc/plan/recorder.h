@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "csrc/observe/observer.h"
-#include "csrc/plan/program.h"
+#include "csrc/plan/recording.h"
 #include "csrc/plan/simulation.h"
 
 namespace npu::plan {
@@ -25,7 +25,6 @@ namespace npu::plan {
 // The GIL is never taken under the mutex: its holder may wait for that.
 class Recorder final : public Observer {
  public:
-  Recorder();
   // The program sees the time of this device: now() and ended().
   explicit Recorder(const Setting& setting);
 
@@ -33,13 +32,13 @@ class Recorder final : public Observer {
   void replays(Stream&, const KernelCall*, size_t, Captured) override;
   void host_waits(Stream&, uint64_t number, WaitReason) override;
   void host_waited(Stream&, uint64_t number) override;
-  void allocated(Stream*, const void*, size_t) override;
-  void freed(Stream*, const void*, size_t, FreedTo) override;
+  void allocated(Stream&, const void*, size_t) override;
+  void freed(Stream&, const void*, size_t, FreedTo) override;
 
   // The calling thread has done nothing for so long.
-  void pass(uint64_t ns);
+  void pass(uint64_t ns) { note(Act::kPass, ns); }
   // The program's step has ended.
-  void step();
+  void step() { note(Act::kStep, 0); }
   // The next task that the calling thread launches is this collective.
   void collective(std::string kind, uint64_t bytes, std::vector<int64_t> ranks);
 
@@ -52,7 +51,7 @@ class Recorder final : public Observer {
   // Entries so far. From kMost on none is added.
   size_t size();
   // Ends the recording.
-  Program take();
+  Recording take();
 
  private:
   static constexpr size_t kMost = 4'000'000;
@@ -62,6 +61,12 @@ class Recorder final : public Observer {
     uint32_t index;
     uint64_t begin;   // the position of the first task that was seen
     uint64_t number;  // of tasks that were seen
+    // How many came after the task of that position. What came before the
+    // first that was seen has ended.
+    uint64_t behind(uint64_t position) const {
+      const uint64_t end = begin + number;
+      return position < end ? end - position : 0;
+    }
   };
   struct Memory {
     uint64_t bytes = 0, most = 0;
@@ -69,24 +74,26 @@ class Recorder final : public Observer {
 
   // What is known of the calling thread in this recording.
   Thread& here();
-  // The part of a call that is this thread's; adds the entry.
-  void add(Thread& thread, uint64_t host_ns, Entry entry);
+  // The CPU time from the thread's last entry to `now`.
   uint64_t host_ns(const Thread& thread, uint64_t now) const;
+  // Adds the entry that fill(entry) describes, under the mutex.
+  template <typename Fill>
+  void add(Thread& thread, uint64_t host_ns, Fill fill);
+  void note(Act act, uint64_t amount);
   Known& known(Stream& stream, uint64_t position);
-  uint32_t work_of(Thread& thread, const Task& task);
-  uint32_t index_of(Work work, std::string key);
+  uint32_t operation_of(Thread& thread, const Task& task);
+  uint32_t index_of(std::string key, Operation operation);
   uint32_t kernel(const npu_kernel& kernel, const uint64_t* words);
-  static uint64_t behind(const Known& other, uint64_t number);
 
   const uint64_t read_ns_;  // what reading a thread's clock takes
   std::mutex mutex_;        // guards what follows
-  Program program_;
+  Recording recording_;
   std::map<const Stream*, Known> streams_;
-  std::unordered_map<std::string, uint32_t> works_;
+  std::unordered_map<std::string, uint32_t> operations_;  // by key
   std::map<int, Memory> memory_;
   uint32_t threads_ = 0;
-  uint64_t latest_ = 0;  // that now() has returned
-  std::optional<Simulation> clock_;
+  uint64_t latest_ = 0;              // that now() has returned
+  std::optional<Simulation> clock_;  // none: the recording has ended
 };
 
 }  // namespace npu::plan

@@ -3,18 +3,17 @@
 //
 // One clock is the host's: what it does takes the time that was recorded, and a
 // wait takes until the device is done. Nothing sleeps, so the result depends on
-// the recording and the sheet alone.
+// the recording and the device's numbers alone.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <memory>
+#include <utility>
 #include <vector>
 
-#include "csrc/driver/emulated/cost.h"
 #include "csrc/driver/emulated/model.h"
-#include "csrc/plan/program.h"
+#include "csrc/driver/emulated/spec.h"
+#include "csrc/plan/recording.h"
 
 namespace npu::plan {
 
@@ -23,7 +22,8 @@ struct Setting {
   double host = 1;         // how many times as fast
   double work = 1;         // how many times as much of each task
   uint64_t capacity = ~0;  // tasks that a stream's queue holds
-  // By work: ns that a task takes. Negative, or missing: what the spec says.
+  // By operation: ns that a task takes. Negative, or missing: what the spec
+  // says.
   std::vector<double> stated;
 };
 
@@ -36,7 +36,7 @@ struct TaskTimes {
   // Of a wait: the stream and number that it waits for; number 0: no wait.
   uint64_t after_number;
   uint32_t after_stream;
-  uint32_t pad;
+  uint32_t open;  // parts whose end is not known yet
 };
 static_assert(sizeof(TaskTimes) == 72);
 
@@ -47,7 +47,9 @@ struct WaitTimes {
 static_assert(sizeof(WaitTimes) == 24);
 
 struct StepTimes {
-  uint64_t host, device;  // ends of the host's part, and of all its tasks
+  uint64_t host;  // the end of the host's part
+  // The end of all tasks so far. Before finish(): the number of these tasks.
+  uint64_t device;
 };
 
 struct Timeline {
@@ -60,8 +62,10 @@ class Simulation {
  public:
   // The vectors may grow while it is fed.
   Simulation(const std::vector<PlanStream>& streams,
-             const std::vector<Work>& works, Setting setting);
-  ~Simulation();
+             const std::vector<Operation>& operations, Setting setting)
+      : given_streams_(streams),
+        operations_(operations),
+        setting_(std::move(setting)) {}
 
   // What the program does next.
   void feed(const Entry& entry);
@@ -75,37 +79,47 @@ class Simulation {
   Timeline finish();
 
  private:
-  struct Lane;
-  struct Task;
-  struct Part {
-    DeviceModel::Engine engine;
-    uint64_t overhead, work;
+  // One stream: its tasks in order. The device has been handed the first
+  // `handed` (those that need it), and the ends of the first `known` are known.
+  struct SimulatedStream {
+    DeviceModel& device;
+    DeviceModel::Queue* queue;
+    std::vector<size_t> tasks{};  // their places in the timeline
+    size_t handed = 0, known = 0;
+    size_t done = 0;    // of the known ones, those that the host can know of
+    uint64_t gate = 0;  // tasks that are handed over later start no earlier
+    uint64_t last_end = 0;  // of the known ones
+
+    // The number of the task that `amount` others were submitted behind; 0:
+    // none of this recording.
+    uint64_t number_before(uint64_t amount) const {
+      return tasks.size() > amount ? tasks.size() - amount : 0;
+    }
   };
 
-  Lane& lane(uint32_t stream);
-  const std::vector<Part>& parts_of(uint32_t what);
-  Part part_of(uint32_t what) const;
+  SimulatedStream& stream_of(uint32_t index);
+  TaskTimes& task_of(const SimulatedStream& stream, uint64_t number) {
+    return timeline_.tasks[stream.tasks[number - 1]];
+  }
+  TaskCost cost_of_operation(uint32_t what) const;
   void submit(const Entry& entry);
   void wait(const Entry& entry);
-  void make_room(Lane& lane, uint32_t site);
+  void make_room(SimulatedStream& stream, uint32_t site);
+  // Begins what starts before the end of that task is known; returns the end.
+  uint64_t end_of(SimulatedStream& stream, uint64_t number);
   // Begins what starts by `limit`.
   void settle(uint64_t limit);
-  // Begins what starts before the end of that task is known; returns the end.
-  uint64_t end_of(Lane& lane, uint64_t number);
   bool begin_one(uint64_t limit);
-  void move();
-  bool move(Lane& lane);
-  bool resolve(Lane& lane);
+  void hand_over();
+  bool hand_over(SimulatedStream& stream);
+  bool resolve(SimulatedStream& stream);
 
-  const std::vector<PlanStream>& streams_;
-  const std::vector<Work>& works_;
+  const std::vector<PlanStream>& given_streams_;
+  const std::vector<Operation>& operations_;
   const Setting setting_;
-  std::map<int, std::unique_ptr<DeviceModel>> devices_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // by stream
-  std::vector<std::vector<Part>> parts_;      // by work; empty: not asked for
-  std::deque<Task> tasks_;
+  std::map<int, DeviceModel> devices_;
+  std::map<uint32_t, SimulatedStream> streams_;  // by index
   double now_ = 0;
-  std::vector<size_t> step_tasks_;  // tasks submitted by the end of each step
   Timeline timeline_;
 };
 

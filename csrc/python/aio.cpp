@@ -44,14 +44,14 @@ class Port {
   bool add(int device, int64_t id, uint64_t number, uint64_t token) {
     Stream& stream = stream_at(device, id);
     if (stream.notify(number, *port_, token)) {
-      if (Observer* o = observer()) {
+      if (observed(Observer::kTasks)) {
         awaited_[token] = &stream;
         py::gil_scoped_release no_gil;
-        o->host_awaits(stream, number);
+        tell_observers(&Observer::host_awaits, stream, number);
       }
       return true;
     }
-    if (Observer* o = observer()) o->host_waited(stream, number);
+    tell_observers(&Observer::host_waited, stream, number);
     if (const auto error = error_before(stream, number)) raise_error(*error);
     return false;
   }
@@ -101,8 +101,8 @@ class Port {
     auto completion = port_->take();
     if (completion && !awaited_.empty()) [[unlikely]]
       if (const auto at = awaited_.extract(completion->token); at)
-        if (Observer* o = observer())
-          o->host_waited(*at.mapped(), completion->number);
+        tell_observers(&Observer::host_waited, *at.mapped(),
+                       completion->number);
     return completion;
   }
 

@@ -27,7 +27,6 @@ void bind_compiled_function(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_distributed(pybind11::module_& m);
 void bind_empty_strided(pybind11::module_& m);
-void bind_emulated(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_exit_code(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);

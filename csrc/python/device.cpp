@@ -3,12 +3,11 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/driver/registry.h"
-#include "csrc/engine/blocking.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
-#include "csrc/memory/settings.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/launch_state.h"
@@ -18,7 +17,7 @@
 #include "csrc/python/def.h"
 #include "csrc/python/planned_end.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/launch_blocking.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "csrc/torch/backward.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -102,8 +101,6 @@ void bind_device(py::module_& m) {
   def(m, "init", [] {
     check_usable();
     TORCH_CHECK(device_count() > 0, "No NPU devices are available");
-    // Raises if they are wrong.
-    if (read_allocator_settings().guard) guard_memory();
     usable_stream(current_device());
   });
   m.def("current_device", &current_device);

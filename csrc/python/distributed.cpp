@@ -9,13 +9,13 @@
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 
 #include "csrc/base/clock.h"
+#include "csrc/distributed/core/collectives.h"
 #include "csrc/distributed/group.h"
 #include "csrc/distributed/job_link.h"
 #include "csrc/distributed/own_address.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/python/def.h"
-#include "csrc/stats/collectives.h"
 #include "csrc/stats/segment.h"
 
 namespace py = pybind11;

@@ -2,6 +2,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
@@ -64,8 +65,9 @@ py::list stack_of(uint32_t site) {
 }  // namespace
 
 void install_error_hooks() {
-  set_raise_hook(raise_in_python);
-  set_call_site_hooks({current_call_site, current_call_stack_id});
+  hooks.raise = raise_in_python;
+  hooks.call_site = current_call_site;
+  hooks.call_stack = current_call_stack_id;
 }
 
 void bind_errors(py::module_& m) {

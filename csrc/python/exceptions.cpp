@@ -3,8 +3,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/base/hooks.h"
 #include "csrc/python/bindings.h"
-#include "csrc/torch/exception_hook.h"
 
 namespace py = pybind11;
 
@@ -66,6 +66,8 @@ bool describe_python_exception(npu_failure& failure) {
 
 }  // namespace
 
-void install_exception_hook() { set_exception_hook(describe_python_exception); }
+void install_exception_hook() {
+  hooks.describe_exception = describe_python_exception;
+}
 
 }  // namespace npu

@@ -9,19 +9,18 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
-#include "csrc/engine/force_stop.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/interop/flag.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/trace.h"
-#include "csrc/observe/trace_marks.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -70,9 +69,10 @@ bool submit(int device, int64_t id, const npu_kernel& kernel,
   const uint64_t flag = *words.begin();
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;
-  Observer* const o = stream.sink() ? nullptr : observer();
-  if (o && (&kernel == &kTakeFlag || &kernel == &kReachFlag))
-    o->flag_awaited(&stream, flag, &kernel == &kTakeFlag);
+  const bool runs = !stream.sink();
+  if (runs && (&kernel == &kTakeFlag || &kernel == &kReachFlag))
+    tell_observers(&Observer::flag_awaited, &stream, flag,
+                   &kernel == &kTakeFlag);
   Submission s;
   if (!stream.begin(uint32_t(words.size()), s, call_site())) {
     if (awaited) drop_kernel(kernel, stream, words.begin());
@@ -85,8 +85,10 @@ bool submit(int device, int64_t id, const npu_kernel& kernel,
   if (raises && !stream.sink())
     flag_will_be_set(*reinterpret_cast<const Flag*>(flag), stream,
                      s.position + 1);
-  if (o && raises) o->flag_raised(stream, s.position + 1, flag);
-  if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
+  if (runs && raises)
+    tell_observers(&Observer::flag_raised, stream, s.position + 1, flag);
+  if (runs && &kernel == &kSetFlag && !raises)
+    tell_observers(&Observer::flag_lowered, flag);
   const bool captured = stream.sink();
   if (&kernel == &kSleep)
     stream.after_commit(s);
@@ -96,10 +98,9 @@ bool submit(int device, int64_t id, const npu_kernel& kernel,
 }
 
 bool poll_flag() {
-  Observer* const o = observer();
-  if (!o) return false;
+  if (!observed(Observer::kRuns)) return false;
   py::gil_scoped_release no_gil;
-  return o->flag_polled();
+  return tell_observers(&Observer::flag_polled);
 }
 
 }  // namespace
@@ -133,7 +134,7 @@ void bind_flags(py::module_& m) {
     for (;;) {
       uint32_t now;
       if (w.reached(number, now)) {
-        if (Observer* o = observer()) o->flag_awaited(nullptr, word, false);
+        tell_observers(&Observer::flag_awaited, nullptr, word, false);
         if (w.dropped(number)) raise_error(dropped_error(w, "interprocess"));
         return;
       }

@@ -1,12 +1,12 @@
 // Graphs: capture, replay, groups of tasks, and what a graph consists of.
 #include "csrc/graph/graph.h"
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/graph/describe.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/graph/update.h"
 #include "csrc/python/bindings.h"
@@ -77,7 +77,8 @@ py::list describe_graph(const Graph& graph) {
 }  // namespace
 
 void bind_graph(py::module_& m) {
-  set_line_hooks(&current_line, &call_line);
+  hooks.line = current_line;
+  hooks.line_of = call_line;
   py::class_<Group, std::shared_ptr<Group>>(m, "TaskGroup");
   py::class_<Graph> graph(m, "Graph");
   def_init(graph)

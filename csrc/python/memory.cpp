@@ -23,10 +23,10 @@ CachingAllocator* existing(int device) {
   return allocator_exists(device) ? &allocator(device) : nullptr;
 }
 
-template <uint64_t (CachingAllocator::*kGet)()>
+template <uint64_t CachingAllocator::Totals::*kTotal>
 uint64_t get(int device) {
   CachingAllocator* a = existing(device);
-  return a ? (a->*kGet)() : 0;
+  return a ? a->totals().*kTotal : 0;
 }
 
 const char* state_name(BlockInfo::State state) {
@@ -65,7 +65,7 @@ py::list snapshot(int device) {
     segment["requested_size"] = s.requested;
     segment["stream"] = s.stream;
     segment["segment_type"] = s.small ? "small" : "large";
-    segment["segment_pool_id"] = py::make_tuple(0, s.mempool);
+    segment["segment_pool_id"] = py::make_tuple(0, s.pool);
     segment["is_expandable"] = false;
     segment["frames"] = py::list();
     segment["blocks"] = blocks;
@@ -77,10 +77,11 @@ py::list snapshot(int device) {
 }  // namespace
 
 void bind_memory(py::module_& m) {
-  def(m, "memory_allocated", &get<&CachingAllocator::allocated>);
-  def(m, "max_memory_allocated", &get<&CachingAllocator::max_allocated>);
-  def(m, "memory_reserved", &get<&CachingAllocator::reserved>);
-  def(m, "max_memory_reserved", &get<&CachingAllocator::max_reserved>);
+  def(m, "memory_allocated", &get<&CachingAllocator::Totals::allocated>);
+  def(m, "max_memory_allocated",
+      &get<&CachingAllocator::Totals::max_allocated>);
+  def(m, "memory_reserved", &get<&CachingAllocator::Totals::reserved>);
+  def(m, "max_memory_reserved", &get<&CachingAllocator::Totals::max_reserved>);
   def(m, "memory_stats", [](int device) {
     CachingAllocator* a = existing(device);
     return a ? a->stats() : std::map<std::string, int64_t>();
@@ -94,20 +95,13 @@ void bind_memory(py::module_& m) {
   });
   def(m, "empty_cache", &empty_cache);
   m.def("report_memory", &report_memory);
-  def(m, "allocator_settings", [] {
-    const AllocatorSettings& s = read_allocator_settings();
-    py::dict divisions, d;
-    for (size_t i = 0; i < s.roundup_divisions.size(); ++i)
-      divisions[py::str(std::to_string(1 << i))] = s.roundup_divisions[i];
-    d["PYTORCH_NPU_ALLOC_CONF"] = s.text;
-    d["max_split_size"] =
-        s.max_split_size == SIZE_MAX ? -1 : int64_t(s.max_split_size);
-    d["garbage_collection_threshold"] = s.gc_threshold;
-    d["expandable_segments"] = s.expandable_segments;
-    d["roundup_power2_divisions"] = divisions;
-    return d;
-  });
-  def(m, "set_allocator_settings", &set_allocator_settings);
+  def(m, "set_allocator_settings",
+      [](size_t max_split_size, size_t max_non_split_rounding,
+         double memory_fraction, double gc_threshold,
+         const std::array<uint32_t, AllocatorSettings::kPowers>& divisions) {
+        set_allocator_settings({max_split_size, max_non_split_rounding,
+                                memory_fraction, gc_threshold, divisions});
+      });
   def(m, "mem_get_info", [](int device) {
     check_device(device);
     const MemoryInfo info = allocator(device).info();

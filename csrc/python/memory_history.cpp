@@ -10,9 +10,11 @@
 #include <unordered_map>
 
 #include "csrc/base/clock.h"
-#include "csrc/memory/trace.h"
+#include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
+#include "csrc/taskqueue/stream.h"
 
 namespace py = pybind11;
 
@@ -25,6 +27,23 @@ namespace npu {
 namespace {
 
 using Traceback = std::shared_ptr<torch::CapturedTraceback>;
+
+enum class MemoryAction : uint8_t {
+  kAlloc,
+  kFreeRequested,
+  kFreeCompleted,
+  kSegmentAlloc,
+  kSegmentFree,
+  kOutOfMemory,  // bytes: asked for; address: free bytes
+};
+
+struct MemoryStep {
+  MemoryAction action;
+  int device;
+  int64_t stream;
+  uintptr_t address;
+  size_t bytes;
+};
 
 struct Entry {
   MemoryStep step;
@@ -98,6 +117,35 @@ void record(const MemoryStep& step) {
   }
 }
 
+void record(MemoryAction action, const Stream& stream, const void* address,
+            size_t bytes) {
+  record({action, stream.device(), stream.id(),
+          reinterpret_cast<uintptr_t>(address), bytes});
+}
+
+struct Watcher final : Observer {
+  unsigned wants() const override { return 0; }
+  void allocated(Stream& s, const void* at, size_t bytes) override {
+    record(MemoryAction::kAlloc, s, at, bytes);
+  }
+  void freed(Stream& s, const void* at, size_t bytes, FreedTo) override {
+    record(MemoryAction::kFreeRequested, s, at, bytes);
+  }
+  void free_completed(Stream& s, const void* at, size_t bytes) override {
+    record(MemoryAction::kFreeCompleted, s, at, bytes);
+  }
+  void segment_allocated(Stream& s, const void* at, size_t bytes) override {
+    record(MemoryAction::kSegmentAlloc, s, at, bytes);
+  }
+  void segment_freed(int device, const void* at, size_t bytes) override {
+    record({MemoryAction::kSegmentFree, device, 0,
+            reinterpret_cast<uintptr_t>(at), bytes});
+  }
+  void out_of_memory(Stream& s, size_t asked, size_t free) override {
+    record(MemoryAction::kOutOfMemory, s, reinterpret_cast<void*>(free), asked);
+  }
+};
+
 const char* name_of(MemoryAction action) {
   switch (action) {
     case MemoryAction::kAlloc:
@@ -147,6 +195,9 @@ void switch_history(int stacks, bool keep_steps, size_t most, bool clear,
   History& h = history();
   std::deque<Entry> old;
   std::unordered_map<uintptr_t, Traceback> dead;
+  // Never destroyed: tensors are freed at exit.
+  static auto* const watcher = new Watcher;
+  install_observer(*watcher, keep_steps || stacks != kNone);
   std::lock_guard lock(h.mutex);
   h.stacks = Stacks(stacks);
   h.keep_steps = keep_steps;
@@ -156,8 +207,6 @@ void switch_history(int stacks, bool keep_steps, size_t most, bool clear,
     h.entries.swap(old);
     h.live.swap(dead);
   }
-  const bool on = keep_steps || stacks != kNone;
-  memory_trace.store(on ? &record : nullptr, std::memory_order_relaxed);
 }
 
 // The steps of each device, oldest first, spelled as in torch.cuda's snapshots.

@@ -128,7 +128,7 @@ void bind_memory_pools(py::module_& m) {
       });
   def(m, "release_pool", [](int device, uint64_t mempool) {
     check_device(device);
-    allocator(device).release_pool(mempool);
+    allocator(device).release_pool(mempool, true);
   });
   def(m, "begin_pool", [](int device, uint64_t mempool, uintptr_t plugged) {
     check_device(device);
@@ -141,6 +141,7 @@ void bind_memory_pools(py::module_& m) {
   def(m, "replace_allocator",
       [](uintptr_t plugged) { replace_allocator(plugged_at(plugged)); });
   def(m, "allocator_replaced", &allocator_replaced);
+  def(m, "guard_memory", &guard_memory);
   def(m, "memory_guarded", &memory_guarded);
 
   def(m, "erase_stream", [](const at::Tensor& t, int device, int64_t id) {

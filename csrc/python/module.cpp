@@ -2,6 +2,7 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
@@ -54,8 +55,8 @@ void register_backend() {
   install_thread_limits();
   install_error_hooks();
   install_exception_hook();
-  set_interrupt_test(is_interrupt_exception);
-  set_warn_hook(warn_in_python);
+  hooks.is_interrupt = is_interrupt_exception;
+  hooks.warn = warn_in_python;
   register_graph_kernels();
   LaunchState::read_switches();
   register_profiler();
@@ -87,7 +88,6 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_device(m);
   npu::bind_distributed(m);
   npu::bind_empty_strided(m);
-  npu::bind_emulated(m);
   npu::bind_errors(m);
   npu::bind_exit_code(m);
   npu::bind_graph(m);

@@ -23,7 +23,8 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-using plan::Entry, plan::Peak, plan::PlanStream, plan::Recorder, plan::TaskType;
+using plan::Entry, plan::Operation, plan::OperationType, plan::Peak;
+using plan::PlanStream, plan::Recorder, plan::Recording;
 
 template <typename T>
 py::bytes bytes_of(const std::vector<T>& items) {
@@ -39,14 +40,14 @@ std::vector<Entry> entries_of(const py::bytes& bytes) {
   return {first, first + text.size() / sizeof(Entry)};
 }
 
-py::dict as_dict(const plan::Work& w) {
+py::dict as_dict(const Operation& w) {
   constexpr const char* kTypes[] = {"work", "none", "replay", "collective"};
   constexpr const char* kKinds[] = {"kernel", "copy", "sleep"};
   py::dict d;
   d["type"] = kTypes[int(w.type)];
   d["name"] = w.name;
   d["kind"] =
-      w.type == TaskType::kCollective ? w.kind : kKinds[int(w.work.kind)];
+      w.type == OperationType::kCollective ? w.kind : kKinds[int(w.work.kind)];
   d["flops"] = w.work.flops;
   d["bytes"] = w.work.bytes;
   d["itemsize"] = w.work.itemsize;
@@ -56,16 +57,17 @@ py::dict as_dict(const plan::Work& w) {
   return d;
 }
 
-// Streams as (device, id, priority), works as (kind, FLOPs, bytes).
-plan::Program program_of(
+// Streams as (device, id, priority), operations as (kind, FLOPs, bytes).
+Recording recording_of(
     const std::vector<std::tuple<int, int64_t, int>>& streams,
     const std::vector<std::tuple<std::string, double, double>>& works) {
-  plan::Program p;
+  Recording p;
   for (const auto& [device, id, priority] : streams)
     p.streams.push_back({device, id, priority});
   for (const auto& [kind, flops, bytes] : works) {
-    plan::Work& w = p.works.emplace_back();
-    w.type = kind == "collective" ? TaskType::kCollective : TaskType::kWork;
+    Operation& w = p.operations.emplace_back();
+    w.type = kind == "collective" ? OperationType::kCollective
+                                  : OperationType::kWork;
     if (kind == "copy") w.work.kind = WorkKind::kCopy;
     w.work.flops = flops;
     w.work.bytes = bytes;
@@ -74,7 +76,7 @@ plan::Program program_of(
 }
 
 // (tasks, waits, steps) as the bytes of their arrays.
-py::tuple simulate(const plan::Program& program, const py::bytes& entries,
+py::tuple simulate(const Recording& recording, const py::bytes& entries,
                    const std::string& spec, double host, double work,
                    uint64_t capacity, std::vector<double> stated, int repeats) {
   const std::vector<Entry> fed = entries_of(entries);
@@ -82,7 +84,7 @@ py::tuple simulate(const plan::Program& program, const py::bytes& entries,
   {
     py::gil_scoped_release no_gil;
     plan::Simulation simulation(
-        program.streams, program.works,
+        recording.streams, recording.operations,
         {parse_emulated_spec(spec), host, work, capacity, std::move(stated)});
     for (int i = 0; i < repeats; ++i)
       for (const Entry& entry : fed) simulation.feed(entry);
@@ -129,14 +131,14 @@ void start(const std::string& spec, double host) {
   recorder_ =
       new Recorder({parse_emulated_spec(spec), host, 1, Stream::kCapacity, {}});
   recorded_process_ = getpid();
-  install_observer(recorder_);
+  install_observer(*recorder_, true);
   program_ns();
 }
 
-plan::Program stop_recording() {
+Recording stop_recording() {
   Recorder& mine = recorder();
   program_ns();  // the time until here counts as the recording's
-  install_observer(nullptr);
+  install_observer(mine, false);
   recorder_ = nullptr;
   program_ns();
   return mine.take();
@@ -151,27 +153,27 @@ std::optional<uint64_t> planned_end(const Event& event) {
 }
 
 void bind_plan(py::module_& m) {
-  py::class_<plan::Program>(m, "PlanProgram")
-      .def(py::init(&program_of), py::arg("streams"), py::arg("works"))
+  py::class_<Recording>(m, "PlanProgram")
+      .def(py::init(&recording_of), py::arg("streams"), py::arg("works"))
       .def_property_readonly(
-          "entries", [](const plan::Program& p) { return bytes_of(p.entries); })
+          "entries", [](const Recording& p) { return bytes_of(p.entries); })
       .def_property_readonly("streams",
-                             [](const plan::Program& p) {
+                             [](const Recording& p) {
                                py::list list;
                                for (const PlanStream& s : p.streams)
                                  list.append(py::make_tuple(s.device, s.id));
                                return list;
                              })
       .def_property_readonly("works",
-                             [](const plan::Program& p) {
+                             [](const Recording& p) {
                                py::list list;
-                               for (const plan::Work& w : p.works)
+                               for (const Operation& w : p.operations)
                                  list.append(as_dict(w));
                                return list;
                              })
       .def_property_readonly(
           "peaks",
-          [](const plan::Program& p) {
+          [](const Recording& p) {
             py::list list;
             for (const Peak& peak : p.peaks)
               list.append(py::make_tuple(peak.device, peak.bytes,

@@ -101,7 +101,7 @@ class Replayed {
       return py::none();
     // A thread whose turn it is may wait for the GIL.
     const std::unique_lock lock =
-        lock_released(graph_.body()->overwrites->memory().turn());
+        lock_released(graph_.body()->overwrites->memory().turn);
     Overwrites& overwrites = *graph_.body()->overwrites;
     if (overwrites.any_held()) return py::none();
     overwrites.wait_for_borrowers(stream);

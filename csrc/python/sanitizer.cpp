@@ -151,13 +151,13 @@ void start_sanitizer(py::function callback) {
   adopt_memory(sanitizer);
   watch_host_ops(&sanitizer);
   segment().process.sanitizer_enabled.store(1, std::memory_order_relaxed);
-  install_observer(&sanitizer);
+  install_observer(sanitizer, true);
 }
 
 void stop_sanitizer() {
   Sanitizer* old = watch_host_ops(nullptr);
   if (!old) return;
-  if (observer() == old) install_observer(nullptr);
+  install_observer(*old, false);
   old->clear();
   segment().process.sanitizer_enabled.store(0, std::memory_order_relaxed);
   Py_CLEAR(found_);

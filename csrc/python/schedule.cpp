@@ -15,7 +15,6 @@ namespace npu {
 namespace {
 
 Schedule* schedule_ = nullptr;  // guarded by the GIL
-Observer* before_ = nullptr;    // the observer that was installed before
 
 void start_schedule(uint64_t seed, int changes, uint64_t length, bool poison) {
   check_usable();
@@ -27,10 +26,9 @@ void start_schedule(uint64_t seed, int changes, uint64_t length, bool poison) {
     for (Stream* stream : all_streams())
       host_wait(*stream, stream->tail(), WaitReason::kDeviceSync);
   }
-  before_ = observer();
   // Never destroyed: another thread may be inside one of its calls.
-  schedule_ = new Schedule({seed, changes, length, poison}, before_);
-  install_observer(schedule_);
+  schedule_ = new Schedule({seed, changes, length, poison});
+  install_observer(*schedule_, true);
   py::gil_scoped_release no_gil;
   for (Stream* stream : all_streams()) stream->stop();
 }
@@ -43,7 +41,7 @@ py::tuple stop() {
     py::gil_scoped_release no_gil;
     schedule->drain();
   }
-  install_observer(before_);
+  install_observer(*schedule, false);
   return py::make_tuple(schedule->steps(), schedule->trace());
 }
 

@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "csrc/base/hooks.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/torch/allocator.h"
@@ -34,7 +35,7 @@ bool reclaim() {
 
 void bind_shared_memory(py::module_& m) {
   m.attr("LEDGER_SLOTS") = kLedgerSlots;
-  set_reclaim_hook(&reclaim);
+  hooks.reclaim = reclaim;
   def(m, "share_memory", [](const at::Tensor& tensor) {
     py::gil_scoped_release no_gil;
     const SharedMemory shared = share_memory(tensor);

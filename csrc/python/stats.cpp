@@ -5,8 +5,9 @@
 
 #include <map>
 
+#include "csrc/distributed/core/collectives.h"
+#include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
-#include "csrc/stats/collectives.h"
 #include "csrc/stats/segment.h"
 
 namespace npu {
@@ -16,6 +17,7 @@ std::map<std::string, size_t> layout() {
 #define FIELD(type, name) {#type "." #name, offsetof(type, name)}
   return {
       {"kLayoutVersion", kLayoutVersion},
+      {"kExtensionAt", kExtensionAt},
       {"kDepthBuckets", kDepthBuckets},
       {"kTimeBuckets", kTimeBuckets},
       {"kSamplePeriod", kSamplePeriod},
@@ -62,7 +64,6 @@ std::map<std::string, size_t> layout() {
       FIELD(CollectiveLog, log),
       {"CollectiveLog.size", sizeof(CollectiveLog)},
       FIELD(CollectiveLog, totals),
-      FIELD(CollectiveLog, uncounted),
       FIELD(CollectiveLog, host),
       FIELD(CollectiveTotals, run_ns),
       {"CollectiveTotals.size", sizeof(CollectiveTotals)},
@@ -156,7 +157,11 @@ std::map<std::string, size_t> layout() {
 
 void bind_stats(pybind11::module_& m) {
   name_versions(NPU_DISPATCH_VERSION, TORCH_VERSION);
-  m.def("count_optimizer_step", &count_optimizer_step);
+  m.def("count_optimizer_step", [] {
+    if (!initialized()) return;
+    // Relaxed: statistics order nothing.
+    segment().process.optimizer_steps.fetch_add(1, std::memory_order_relaxed);
+  });
   m.def("segment_path", [] { return segment_path(); });
   m.def("segment_layout", &layout);
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "csrc/base/hooks.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/python/held_gil.h"
@@ -101,8 +102,12 @@ void after_wait(const HostWait& w) {
 }  // namespace
 
 void install_wait_hooks() {
-  set_host_wait_hooks({release_gil, reacquire_gil, check_signals, before_wait,
-                       after_wait, raise_if_failed});
+  hooks.release = release_gil;
+  hooks.reacquire = reacquire_gil;
+  hooks.check_interrupt = check_signals;
+  hooks.before_wait = before_wait;
+  hooks.after_wait = after_wait;
+  hooks.launched = raise_if_failed;
 }
 
 void bind_sync_watch(py::module_& m) {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "csrc/driver/view.h"
+#include "csrc/driver/driver.h"
 
 namespace npu {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
+#include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -23,6 +24,11 @@ Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
           .writes = (kernel.views[i].access & NPU_WRITE) != 0,
           .foreign = foreign,
           .stale = false};
+}
+
+bool uses_flag(const npu_kernel& kernel) {
+  return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
+         &kernel == &kReachFlag;
 }
 
 FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
@@ -61,11 +67,10 @@ class Timed {
         std::memory_order_relaxed);
   }
 
-  static thread_local uint32_t calls_;
+  static inline thread_local uint32_t calls_ = 0;
   const int device_;
   const uint64_t start_;
 };
-thread_local uint32_t Timed::calls_ = 0;
 
 }  // namespace
 
@@ -138,8 +143,8 @@ void Sanitizer::check(const Access& access, const Region& region,
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.marks.kind != TaskKind::kKernel &&
       task.marks.kind != TaskKind::kProgram)
-    return true;
-  if (!task.kernel->n_views) return true;
+    return false;
+  if (!task.kernel->n_views) return false;
   const KernelCall call{task.kernel, const_cast<Task&>(task).words()};
   const Origin origin = task.marks.kind == TaskKind::kProgram
                             ? Origin::kForeign
@@ -154,16 +159,6 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   const Timed timed(stream.device());
   std::vector<Finding> findings;
   bool pinned = false;
-  constexpr uint32_t kFew = 8;
-  Region* few[kFew];
-  std::vector<Region*> many;
-  Region** regions = few;
-  size_t views = 0;
-  for (size_t c = 0; c < count; ++c) views += calls[c].kernel->n_views;
-  if (views > kFew) {
-    many.resize(views);
-    regions = many.data();
-  }
   std::unique_lock lock(mutex_);
   const uint32_t index = index_of(stream);
   StreamState& state = *streams_[index];
@@ -171,6 +166,13 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     state.history.join(position, host_, index);
     state.host_version = host_version_;
   }
+  const auto for_each_view = [&](auto visit) {
+    for (size_t c = 0; c < count; ++c)
+      for (uint32_t i = 0; i < calls[c].kernel->n_views; ++i)
+        if (Region* const region = shadow_.find(
+                uintptr_t(calls[c].words[calls[c].kernel->views[i].word])))
+          visit(calls[c], i, *region);
+  };
   const auto access_of_view = [&](const KernelCall& call, uint32_t i) {
     return access_of(*call.kernel, i, call.words, index, position + 1, site,
                      from.origin == Origin::kForeign);
@@ -178,79 +180,111 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   const auto usable = [&](const Region& region) {
     return region.live || (region.captured && from.origin == Origin::kReplay);
   };
-  const auto find_regions = [&] {
-    Region** at = regions;
-    for (size_t c = 0; c < count; ++c)
-      for (uint32_t i = 0; i < calls[c].kernel->n_views; ++i)
-        *at++ = shadow_.find(
-            uintptr_t(calls[c].words[calls[c].kernel->views[i].word]));
-  };
-  find_regions();
   const VectorClock& clock = state.history.now();
-  Region** at = regions;
-  for (size_t c = 0; c < count; ++c) {
-    for (uint32_t i = 0; i < calls[c].kernel->n_views; ++i) {
-      Region* const region = *at++;
-      if (!region) continue;
-      if (region->live && region->one_stream && !region->overwritten &&
-          (region->stream == index || region->accesses.empty())) [[likely]]
-        continue;
-      const Access access = access_of_view(calls[c], i);
-      if (access.box.empty()) continue;
-      if (region->overwritten) [[unlikely]]
-        check_overwritten(access, *region, from, findings);
-      if (usable(*region)) {
-        if (!state.open()) check(access, *region, clock, findings);
-        continue;
-      }
-      Finding f = describe(FindingKind::kUseAfterFree, *region);
-      f.second = side(access);
-      f.first = f.second;
-      f.first.op = "free";
-      f.first.site = {region->free_site, 0};
-      f.first.device = f.device;
-      f.first.stream = f.stream;
-      findings.push_back(f);
+  for_each_view([&](const KernelCall& call, uint32_t i, Region& region) {
+    if (region.live && region.one_stream && !region.overwritten &&
+        (region.stream == index || region.accesses.empty())) [[likely]]
+      return;
+    const Access access = access_of_view(call, i);
+    if (access.box.empty()) return;
+    if (region.overwritten) [[unlikely]]
+      check_overwritten(access, region, from, findings);
+    if (usable(region)) {
+      if (!state.open()) check(access, region, clock, findings);
+      return;
     }
-  }
+    Finding f = describe(FindingKind::kUseAfterFree, region);
+    f.second = side(access);
+    f.first = f.second;
+    f.first.op = "free";
+    f.first.site = {region.free_site, 0};
+    f.first.device = f.device;
+    f.first.stream = f.stream;
+    findings.push_back(f);
+  });
   counts_.tasks++;
   counts_.findings += findings.size();
   if (!findings.empty()) [[unlikely]] {
-    // The regions are looked up again after the hook: other threads may have
-    // changed them meanwhile, or the sanitizer may have been turned off.
+    // Other threads may change the regions during the hook, or turn the
+    // sanitizer off.
     const uint64_t cleared = cleared_;
     lock.unlock();
     if (hooks_.found && hooks_.found(findings.data(), findings.size()))
-      return false;
+      return true;
     lock.lock();
-    if (cleared != cleared_) return true;
-    find_regions();
+    if (cleared != cleared_) return false;
   }
-  at = regions;
-  for (size_t c = 0; c < count; ++c) {
-    for (uint32_t i = 0; i < calls[c].kernel->n_views; ++i) {
-      Region* const region = *at++;
-      if (!region || !usable(*region)) continue;
-      const Access access = access_of_view(calls[c], i);
-      if (access.box.empty()) continue;
-      region->add(access, state.history.now(), host_);
-      if (access.writes && from.origin == Origin::kReplay)
-        note_overwritten(access, from);
-      counts_.accesses++;
-      if (region->pinned) [[unlikely]] {
-        pinned = true;
-        pinned_.push_back(region->lo);
-      }
+  for_each_view([&](const KernelCall& call, uint32_t i, Region& region) {
+    if (!usable(region)) return;
+    const Access access = access_of_view(call, i);
+    if (access.box.empty()) return;
+    region.add(access, state.history.now(), host_);
+    if (access.writes && from.origin == Origin::kReplay)
+      note_overwritten(access, from);
+    counts_.accesses++;
+    if (region.pinned) [[unlikely]] {
+      pinned = true;
+      pinned_.push_back(region.lo);
     }
-  }
-  if (!pinned) return true;
+  });
+  if (!pinned) return false;
   lock.unlock();
   if (hooks_.touched_pinned) hooks_.touched_pinned();
-  return true;
+  return false;
 }
 
 void Sanitizer::published(Stream&, bool refused) {
   if (refused && hooks_.raise) hooks_.raise();
+}
+
+// A replay is one task, except that a flag within it orders what comes after
+// the flag.
+void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
+                        Captured captured) {
+  for (size_t i = 0; i < count;) {
+    if (uses_flag(*calls[i].kernel)) {
+      flag_replayed(stream, calls[i++]);
+      continue;
+    }
+    const size_t first = i;
+    while (i < count && !uses_flag(*calls[i].kernel)) ++i;
+    if (examine(stream, stream.tail(), calls + first, i - first, call_site(),
+                {Origin::kReplay, captured}) &&
+        hooks_.raise)
+      hooks_.raise();
+  }
+}
+
+void Sanitizer::flag_replayed(Stream& stream, const KernelCall& call) {
+  const uint64_t flag = call.words[0];
+  if (call.kernel != &kSetFlag)
+    flag_awaited(&stream, flag, call.kernel == &kTakeFlag);
+  else if (call.words[1])
+    flag_raised(stream, stream.tail() + 1, flag);
+  else
+    flag_lowered(flag);
+}
+
+void Sanitizer::note_overwritten(const Access& write, const From& from) {
+  shadow_.each_in(write.box.lo, write.box.hi, [&](Region& region) {
+    if (region.live && from.before(region))
+      region.overwritten = std::make_shared<const Access>(write);
+  });
+}
+
+void Sanitizer::check_overwritten(const Access& access, Region& region,
+                                  const From& from,
+                                  std::vector<Finding>& findings) const {
+  if (from.before(region)) return;  // it reads what it has written there itself
+  const Answer meets = overlap(region.overwritten->box, access.box);
+  if (access.writes) {
+    if (meets == Answer::kYes) region.overwritten.reset();
+  } else if (from.after(region) && meets != Answer::kNo) {
+    Finding f = describe(FindingKind::kOverwrittenResult, region);
+    f.first = side(*region.overwritten);
+    f.second = side(access);
+    findings.push_back(f);
+  }
 }
 
 void Sanitizer::stream_waits(Stream& stream, Stream& other, uint64_t number) {
@@ -371,13 +405,13 @@ bool Sanitizer::host_pending(const void* memory) {
   return region && pending(*region);
 }
 
-void Sanitizer::allocated(Stream* stream, const void* memory, size_t bytes) {
-  const Timed timed(stream->device());
+void Sanitizer::allocated(Stream& stream, const void* memory, size_t bytes) {
+  const Timed timed(stream.device());
   const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
-  region.owner = index_of(*stream);
-  region.captured = stream->sink() ? now_ns() : 0;
+  region.owner = index_of(stream);
+  region.captured = stream.sink() ? now_ns() : 0;
   region.alloc_site = site;
   region.free_site = 0;
 }
@@ -397,8 +431,8 @@ void Sanitizer::stream_recorded(Stream& stream, const void* memory) {
     recorded.push_back(index);
 }
 
-void Sanitizer::freed(Stream* stream, const void* memory, size_t, FreedTo) {
-  const Timed timed(stream->device());
+void Sanitizer::freed(Stream& stream, const void* memory, size_t, FreedTo) {
+  const Timed timed(stream.device());
   const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
   Region* region = shadow_.find(uintptr_t(memory));
@@ -411,7 +445,7 @@ void Sanitizer::freed(Stream* stream, const void* memory, size_t, FreedTo) {
                   [&](const Access& a) { return a.stream == index; });
 }
 
-void Sanitizer::segment_freed(const void* memory, size_t bytes) {
+void Sanitizer::segment_freed(int, const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
   shadow_.forget(uintptr_t(memory), bytes);
 }

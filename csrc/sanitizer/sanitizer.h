@@ -82,10 +82,10 @@ class Sanitizer final : public Observer {
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
-  void allocated(Stream*, const void*, size_t) override;
+  void allocated(Stream&, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
-  void freed(Stream*, const void*, size_t, FreedTo) override;
-  void segment_freed(const void*, size_t) override;
+  void freed(Stream&, const void*, size_t, FreedTo) override;
+  void segment_freed(int, const void*, size_t) override;
   void host_allocated(const void*, size_t) override;
   void host_freed(const void*) override;
 
@@ -140,7 +140,7 @@ class Sanitizer final : public Observer {
     }
   };
 
-  // Checks and notes what a task touches. False: the task is to be refused.
+  // Checks and notes what a task touches. True: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
                size_t count, CallSite site, const From& from);
   // Notes a graph's node that sets a flag or waits for one.

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "csrc/driver/kernel_flags.h"
+#include "csrc/base/hooks.h"
+#include "csrc/driver/driver.h"
 #include "csrc/interop/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
@@ -29,9 +29,8 @@ const npu_kernel kPoison{run_poison, "poison", nullptr, 0};
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleOptions& options, Observer* next)
-    : next_(next),
-      poison_(options.poison),
+Schedule::Schedule(const ScheduleOptions& options)
+    : poison_(options.poison),
       program_order_(options.seed == 0),
       random_(options.seed) {
   host_priority_ = program_order_ ? kAny : int64_t(random() >> 2);
@@ -109,7 +108,7 @@ void Schedule::run(Actor& actor) {
   actor.executor->step();
   actor.busy = false;
   running_ = inside;
-  if (!inside) after_direct_task();
+  if (!inside && hooks.after_direct_task) hooks.after_direct_task();
   trace_ = (trace_ ^ actor.index) * 0x100000001b3;
   step(actor.priority);
 }
@@ -140,7 +139,7 @@ void Schedule::take_back() {
     }
     actor.away.join();
     actor.busy = false;
-    if (!running_) after_direct_task();
+    if (!running_ && hooks.after_direct_task) hooks.after_direct_task();
   }
 }
 
@@ -199,9 +198,7 @@ Schedule::Actor* Schedule::held_by_flag(Stream& stream) {
 
 void Schedule::serve() {
   for (;;) {
-    std::erase_if(awaited_, [](const Point& p) {
-      return p.stream->retired().reached(p.number);
-    });
+    std::erase_if(awaited_, [](const StreamPoint& p) { return p.over(); });
     Actor* actor = awaited_.empty() ? nullptr : best(kAny);
     if (!actor) return;
     run(*actor);
@@ -222,47 +219,35 @@ void Schedule::drain() {
   }
 }
 
-bool Schedule::submitted(Stream& stream, uint64_t position, const Task& task) {
-  return !next_ || next_->submitted(stream, position, task);
+void Schedule::published(Stream& stream, bool) {
+  const std::unique_lock lock = lock_released(mutex_);
+  actor_of(stream);
+  enter();
+  if (running_) return;
+  trace_ = (trace_ ^ 0xff) * 0x100000001b3;
+  step(host_priority_);
+  while (Actor* actor = best(host_priority_)) run(*actor);
+  serve();
 }
 
-void Schedule::published(Stream& stream, bool refused) {
-  {
-    const std::unique_lock lock = lock_released(mutex_);
-    actor_of(stream);
-    enter();
-    if (!running_) {
-      trace_ = (trace_ ^ 0xff) * 0x100000001b3;
-      step(host_priority_);
-      while (Actor* actor = best(host_priority_)) run(*actor);
-      serve();
-    }
-  }
-  if (next_) next_->published(stream, refused);
-}
-
+// An inline stream waits on this thread, so the other one has to run first.
 void Schedule::stream_waits(Stream& stream, Stream& other, uint64_t number) {
-  if (next_) next_->stream_waits(stream, other, number);
-  // An inline stream waits on this thread, so the other one has to run first.
   if (stream.mode() == StreamMode::kInline)
     run_until(other, number, Then::kSleep);
 }
 
-void Schedule::host_waits(Stream& stream, uint64_t number, WaitReason reason) {
-  if (next_) next_->host_waits(stream, number, reason);
+void Schedule::host_waits(Stream& stream, uint64_t number, WaitReason) {
   run_until(stream, number, Then::kSleep);
 }
 
 void Schedule::host_awaits(Stream& stream, uint64_t number) {
-  if (next_) next_->host_awaits(stream, number);
   run_until(stream, number, Then::kGoOn);
 }
 
-void Schedule::host_polls(Stream& stream, uint64_t number) {
-  if (next_) next_->host_polls(stream, number);
+// The caller may poll until it is done, so each poll runs a step.
+void Schedule::host_polls(Stream&, uint64_t) {
   const std::unique_lock lock = lock_released(mutex_);
   if (running_) return;
-  // The caller may poll until it is done, so each poll runs a step.
   if (Actor* actor = best(kAny)) run(*actor);
 }
 
@@ -273,73 +258,35 @@ bool Schedule::flag_polled() {
   return actor;
 }
 
-void Schedule::stream_recorded(Stream& stream, const void* memory) {
-  if (next_) next_->stream_recorded(stream, memory);
+void Schedule::stream_recorded(Stream&, const void* memory) {
   const std::unique_lock lock = lock_released(mutex_);
   used_elsewhere_.insert(memory);
 }
 
-void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
+void Schedule::freed(Stream& stream, const void* memory, size_t bytes,
                      FreedTo where) {
-  if (next_) next_->freed(stream, memory, bytes, where);
   {
     const std::unique_lock lock = lock_released(mutex_);
     // Another stream may still use the memory.
     if (used_elsewhere_.erase(memory)) return;
   }
-  if (!poison_ || stream->mode() == StreamMode::kInline) return;
+  if (!poison_ || stream.mode() == StreamMode::kInline) return;
   // A replay on any stream may still use the memory. And in a capture the
   // poison would become a node, so that every replay would overwrite the memory
   // of whoever has it then.
-  if (where == FreedTo::kGraph || stream->sink()) return;
+  if (where == FreedTo::kGraph || stream.sink()) return;
   try {
     Submission s;
-    if (!stream->begin(2, s)) return;
+    if (!stream.begin(2, s)) return;
     s.task->kernel = &kPoison;
     s.words[0] = reinterpret_cast<uint64_t>(memory);
     s.words[1] = bytes;
-    stream->commit(s);
-    stream->after_mark(s);
+    stream.commit(s);
+    stream.after_mark(s);
   } catch (...) {
     // The wait for a full queue was interrupted; a free cannot fail, so the
     // memory is not poisoned.
   }
-}
-
-void Schedule::replays(Stream& stream, const KernelCall* calls, size_t count,
-                       Captured captured) {
-  if (next_) next_->replays(stream, calls, count, captured);
-}
-void Schedule::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {
-  if (next_) next_->flag_raised(stream, number, flag);
-}
-void Schedule::flag_lowered(uint64_t flag) {
-  if (next_) next_->flag_lowered(flag);
-}
-void Schedule::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
-  if (next_) next_->flag_awaited(stream, flag, takes);
-}
-void Schedule::event_recorded(Stream& stream, uint64_t number) {
-  if (next_) next_->event_recorded(stream, number);
-}
-void Schedule::host_waited(Stream& stream, uint64_t number) {
-  if (next_) next_->host_waited(stream, number);
-}
-void Schedule::host_uses(Stream& stream, const npu_kernel& kernel,
-                         const uint64_t* words) {
-  if (next_) next_->host_uses(stream, kernel, words);
-}
-void Schedule::allocated(Stream* stream, const void* memory, size_t bytes) {
-  if (next_) next_->allocated(stream, memory, bytes);
-}
-void Schedule::segment_freed(const void* memory, size_t bytes) {
-  if (next_) next_->segment_freed(memory, bytes);
-}
-void Schedule::host_allocated(const void* memory, size_t bytes) {
-  if (next_) next_->host_allocated(memory, bytes);
-}
-void Schedule::host_freed(const void* memory) {
-  if (next_) next_->host_freed(memory);
 }
 
 }  // namespace npu

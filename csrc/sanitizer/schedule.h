@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "csrc/observe/observer.h"
+#include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/executor.h"
 
 namespace npu {
@@ -39,8 +40,7 @@ struct ScheduleOptions {
 // them.
 class Schedule final : public Observer {
  public:
-  // `next`: another observer that is told everything as well, or null.
-  Schedule(const ScheduleOptions& options, Observer* next);
+  explicit Schedule(const ScheduleOptions& options);
 
   // Runs all tasks that are left.
   void drain();
@@ -48,27 +48,15 @@ class Schedule final : public Observer {
   // Differs, in all likelihood, when the interleaving does.
   uint64_t trace() const { return trace_; }
 
-  bool submitted(Stream&, uint64_t position, const Task&) override;
+  unsigned wants() const override { return kTasks | kRuns; }
   void published(Stream&, bool refused) override;
-  void replays(Stream&, const KernelCall*, size_t, Captured) override;
-  void event_recorded(Stream&, uint64_t number) override;
-  void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
-  void flag_lowered(uint64_t flag) override;
-  void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waits(Stream&, uint64_t number, WaitReason) override;
-  void host_waited(Stream&, uint64_t number) override;
   void host_polls(Stream&, uint64_t number) override;
   void host_awaits(Stream&, uint64_t number) override;
   bool flag_polled() override;
-  void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
-  void allocated(Stream*, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
-  void freed(Stream*, const void*, size_t, FreedTo) override;
-  void segment_freed(const void*, size_t) override;
-  void host_allocated(const void*, size_t) override;
-  void host_freed(const void*) override;
-  bool runs_tasks() const override { return true; }
+  void freed(Stream&, const void*, size_t, FreedTo) override;
 
  private:
   struct Actor {
@@ -120,16 +108,11 @@ class Schedule final : public Observer {
   // Counts a step of the actor that has this priority; may lower the priority.
   void step(int64_t& priority);
 
-  Observer* const next_;
   const bool poison_;
   const bool program_order_;
 
   std::recursive_mutex mutex_;  // guards the rest
   uint64_t random_;
-  struct Point {
-    Stream* stream;
-    uint64_t number;
-  };
 
   std::map<Stream*, size_t> indices_;
   std::deque<Actor> actors_;  // a deque: their addresses do not change
@@ -141,7 +124,7 @@ class Schedule final : public Observer {
   bool running_ = false;
   std::mutex ended_mutex_;  // taken last
   std::condition_variable ended_;
-  std::vector<Point> awaited_;
+  std::vector<StreamPoint> awaited_;
   std::thread::id thread_;  // the first thread that has used this
   bool several_ = false;
 };

@@ -19,12 +19,9 @@ void keep_each_once(Accesses& accesses) {
   const auto key = [](const Access& a) {
     return std::tuple(a.number, a.stream, a.argument, a.box.lo, a.box.hi);
   };
-  std::sort(accesses.begin(), accesses.end(),
-            [&](const Access& a, const Access& b) { return key(a) < key(b); });
-  const auto end = std::unique(
-      accesses.begin(), accesses.end(),
-      [&](const Access& a, const Access& b) { return key(a) == key(b); });
-  accesses.erase(end, accesses.end());
+  std::ranges::sort(accesses, {}, key);
+  const auto copies = std::ranges::unique(accesses, {}, key);
+  accesses.erase(copies.begin(), copies.end());
   if (accesses.size() > kMostAccesses)
     accesses.erase(accesses.begin(), accesses.end() - kMostAccesses);
 }

@@ -11,13 +11,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "csrc/base/align.h"
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 11;
+inline constexpr uint32_t kLayoutVersion = 12;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -55,38 +56,46 @@ inline void bump(Counter& counter, uint64_t by = 1) {
                 std::memory_order_relaxed);
 }
 
-// Bucket b counts values v with floor(log2(v)) == b - 1; bucket 0 counts zero.
-template <int N>
-struct Log2Histogram {
+// Writes a word that another one orders, or none does.
+inline void put(Counter& word, uint64_t value) {
+  word.store(value, std::memory_order_relaxed);
+}
+
+// Changes words that other processes read meanwhile. `guard` is `writing` until
+// they are all there, and `written` from then on. A reader that finds the same
+// value in it before and after it has read the words, and that value is not
+// `writing`, has read what belongs together. One thread at a time writes.
+template <typename Write>
+void write_guarded(Counter& guard, uint64_t writing, uint64_t written,
+                   Write&& write) {
+  guard.store(writing, std::memory_order_relaxed);
+  // Release: the words do not become visible before `writing`.
+  std::atomic_thread_fence(std::memory_order_release);
+  write();
+  // Release: whoever sees `written` sees the words.
+  guard.store(written, std::memory_order_release);
+}
+
+// Where several threads may write: takes the words for the calling one, which
+// calls write_guarded() next. False where another thread was faster.
+inline bool claim(Counter& guard, uint64_t found, uint64_t writing) {
+  // Acquire: our words come after those of the last writer.
+  return guard.compare_exchange_strong(
+      found, writing, std::memory_order_acquire, std::memory_order_relaxed);
+}
+
+// Values by bucket: Index::of(value) is a value's, and too large a value is in
+// the last one.
+template <typename Index, int N>
+struct Histogram {
   Counter count;
   Counter sum;
   Counter bucket[N];
 
-  // Only for the histogram's one writer.
-  void add(uint64_t value) {
-    int b = value ? 64 - __builtin_clzll(value) : 0;
-    if (b >= N) b = N - 1;
-    bump(bucket[b]);
-    bump(sum, value);
-    bump(count);
-  }
-};
-
-// A histogram of nanoseconds with four buckets to each power of two: bucket b <
-// 4 counts the value b; bucket 4 * e + f, f < 4, counts the values in [(4 + f)
-// << (e - 1), (5 + f) << (e - 1)).
-struct TimeHistogram {
-  Counter count;
-  Counter sum;
-  Counter bucket[kTimeBuckets];
-
   static int index(uint64_t value) {
-    if (value < 4) return int(value);
-    const int e = 63 - __builtin_clzll(value);
-    const int b = 4 * (e - 1) + int((value >> (e - 2)) & 3);
-    return b < kTimeBuckets ? b : kTimeBuckets - 1;
+    const int b = Index::of(value);
+    return b < N ? b : N - 1;
   }
-
   // Only for the histogram's one writer.
   void add(uint64_t value) {
     bump(bucket[index(value)]);
@@ -102,6 +111,27 @@ struct TimeHistogram {
   }
 };
 
+// Bucket b counts values v with floor(log2(v)) == b - 1; bucket 0 counts zero.
+struct Octaves {
+  static int of(uint64_t value) {
+    return value ? 64 - __builtin_clzll(value) : 0;
+  }
+};
+template <int N>
+using Log2Histogram = Histogram<Octaves, N>;
+
+// Four buckets to each power of two: bucket b < 4 counts the value b; bucket 4
+// * e + f, f < 4, counts the values in [(4 + f) << (e - 1), (5 + f) << (e -
+// 1)).
+struct QuarterOctaves {
+  static int of(uint64_t value) {
+    if (value < 4) return int(value);
+    const int e = 63 - __builtin_clzll(value);
+    return 4 * (e - 1) + int((value >> (e - 2)) & 3);
+  }
+};
+using TimeHistogram = Histogram<QuarterOctaves, kTimeBuckets>;  // nanoseconds
+
 // The newest task of each octave of a time histogram. One writer.
 struct Exemplars {
   struct Entry {
@@ -112,16 +142,13 @@ struct Exemplars {
   Entry octave[kExemplarOctaves];  // values from 2^i ns on
 
   void note(uint64_t task, uint64_t value, uint64_t at) {
-    int i = value ? 63 - __builtin_clzll(value) : 0;
+    int i = value ? Octaves::of(value) - 1 : 0;
     if (i >= kExemplarOctaves) i = kExemplarOctaves - 1;
     Entry& entry = octave[i];
-    entry.task.store(0, std::memory_order_relaxed);
-    // Release: the values below do not become visible before the zero above,
-    // so a reader that finds the same task before and after has its values.
-    std::atomic_thread_fence(std::memory_order_release);
-    entry.value.store(value, std::memory_order_relaxed);
-    entry.at.store(at, std::memory_order_relaxed);
-    entry.task.store(task + 1, std::memory_order_release);
+    write_guarded(entry.task, 0, task + 1, [&] {
+      put(entry.value, value);
+      put(entry.at, at);
+    });
   }
 };
 
@@ -144,15 +171,14 @@ struct RunningTime {
   static constexpr uint64_t kRunning = uint64_t{1} << 63;
   Counter word;
 
-  // Relaxed throughout: statistics order nothing.
-  void start(uint64_t now) {
-    word.store(kRunning | (now - word.load(std::memory_order_relaxed)),
-               std::memory_order_relaxed);
+  // The sum at a moment. Any thread.
+  uint64_t at(uint64_t now) const {
+    // Relaxed: statistics order nothing.
+    const uint64_t found = word.load(std::memory_order_relaxed);
+    return found & kRunning ? now - (found & ~kRunning) : found;
   }
-  void stop(uint64_t now) {
-    word.store(now - (word.load(std::memory_order_relaxed) & ~kRunning),
-               std::memory_order_relaxed);
-  }
+  void start(uint64_t now) { put(word, kRunning | (now - at(now))); }
+  void stop(uint64_t now) { put(word, at(now)); }
   void add(uint64_t ns) { bump(word, ns); }
 };
 
@@ -254,13 +280,11 @@ struct StreamBlock {
   alignas(kCacheLine) RecentTask recent[kRecentTasks];
 
   // The task at `position` begins, or is dropped. Only the launcher.
-  RecentTask& begin(uint64_t position, const char* name, uint64_t site) {
+  void begin(uint64_t position, const char* name, uint64_t site) {
     // Relaxed throughout: see RecentTask.
     RecentTask& entry = recent[position % kRecentTasks];
-    entry.name.store(reinterpret_cast<uint64_t>(name),
-                     std::memory_order_relaxed);
-    entry.site.store(site, std::memory_order_relaxed);
-    return entry;
+    put(entry.name, reinterpret_cast<uint64_t>(name));
+    put(entry.site, site);
   }
 };
 
@@ -432,5 +456,11 @@ struct Segment {
   alignas(kCacheLine) NameEntry names[kMaxNames];
   alignas(kCacheLine) SiteEntry sites[kMaxSites];
 };
+
+// Where the log of collectives is in the file of a process that is in a group.
+// A part of a file can be mapped from the beginning of a page on, and pages
+// have up to 64 KiB.
+inline constexpr size_t kExtensionAt =
+    (sizeof(Segment) + 0xffff) / 0x10000 * 0x10000;
 
 }  // namespace npu

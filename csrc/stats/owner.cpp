@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/magic.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -16,9 +18,15 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/stats/layout.h"
+#include "csrc/base/env.h"
 
 namespace npu {
+
+OpenFile::~OpenFile() {
+  const int error = errno;
+  if (file_ >= 0) close(file_);
+  errno = error;
+}
 
 bool in_memory(const std::string& directory) {
   struct statfs found;
@@ -27,22 +35,58 @@ bool in_memory(const std::string& directory) {
   return kind == TMPFS_MAGIC || kind == RAMFS_MAGIC;
 }
 
-bool read_segment_owner(int file, Owner& owner) {
-  SegmentHeader header;
-  if (read(file, &header, sizeof header) != sizeof header ||
-      memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) != 0 ||
-      header.version != kLayoutVersion)
-    return false;
-  owner = {header.pid, header.process_start, header.pid_namespace};
-  return true;
-}
-
 namespace {
 
+std::string of_user(uid_t user) {
+  return "belongs to user " + std::to_string(user);
+}
+
+// Why a folder cannot be used, which is made where it is missing; "" where it
+// lies in memory and only we can write to it.
+std::string problem_of(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) && errno != EEXIST) return strerror(errno);
+  // A link would lead to a folder of somebody else's choice.
+  const OpenFile folder(
+      open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info;
+  if (folder < 0 || fstat(folder, &info)) return strerror(errno);
+  if (info.st_uid != getuid()) return of_user(info.st_uid);
+  if (!in_memory(path)) return "not in memory";
+  // Ours, but with a mode that a program or a careless umask gave it.
+  if (info.st_mode & (S_IWGRP | S_IWOTH) && fchmod(folder, 0700))
+    return strerror(errno);
+  return "";
+}
+
+// Why $XDG_RUNTIME_DIR cannot be used: under sudo it is still another user's.
+std::string problem_of_runtime(const std::string& path) {
+  struct stat info;
+  if (path.front() != '/') return "not an absolute path";
+  if (lstat(path.c_str(), &info)) return strerror(errno);
+  if (!S_ISDIR(info.st_mode)) return strerror(ENOTDIR);
+  if (info.st_uid != getuid()) return of_user(info.st_uid);
+  if (info.st_mode & (S_IRWXG | S_IRWXO)) return "open to other users";
+  return "";
+}
+
+// The number of a group that is given by name or number; -1 where there is
+// none.
+gid_t group_of(const std::string& asked) {
+  char* end = nullptr;
+  const unsigned long number = strtoul(asked.c_str(), &end, 10);
+  if (asked.front() >= '0' && asked.front() <= '9' && !*end)
+    return gid_t(number);
+  std::vector<char> room(1 << 14);
+  struct group entry;
+  struct group* found = nullptr;
+  getgrnam_r(asked.c_str(), &entry, room.data(), room.size(), &found);
+  return found ? found->gr_gid : gid_t(-1);
+}
+
 // The name may be that of a FIFO or a link: neither is followed or waited for.
-int open_file(int directory, const char* name) {
-  return openat(directory, name,
-                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+OpenFile open_file(int directory, const char* name) {
+  return OpenFile(
+      openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
 struct flock whole_file(short kind) {
@@ -52,113 +96,82 @@ struct flock whole_file(short kind) {
   return what;
 }
 
-// Asks for the lock without taking it, which could stop its owner from doing
-// so.
-Life life_by_lock(int file) {
-  struct flock what = whole_file(F_RDLCK);
-  if (fcntl(file, F_OFD_GETLK, &what)) return Life::kUnknown;
-  return what.l_type == F_UNLCK ? Life::kEnded : Life::kLives;
-}
-
-// Of the file that bears a name of ours. One that tells no owner may be a
-// process's that is just making it, or that has another version.
-Life life_of_namesake(int file, ReadOwner read_owner) {
-  struct stat info;
-  if (fstat(file, &info)) return Life::kUnknown;
-  if (!S_ISREG(info.st_mode)) return Life::kEnded;
-  Owner owner;
-  if (!read_owner(file, owner)) return Life::kUnknown;
-  const uint64_t here = pid_namespace();
-  // An earlier image of this very process, before exec().
-  if (here && owner.pid_namespace == here && owner.pid == uint32_t(getpid()))
-    return Life::kEnded;
-  return life_of(file, owner);
-}
-
-// Makes room for a file of ours. False: the name is another process's.
-bool make_way(const std::string& path, ReadOwner read_owner) {
-  const int file = open_file(AT_FDCWD, path.c_str());
-  if (file < 0 && errno == ENOENT) return true;
-  // A link that is not followed is no process's.
-  const Life life = file >= 0
-                        ? life_of_namesake(file, read_owner)
-                        : (errno == ELOOP ? Life::kEnded : Life::kUnknown);
-  if (file >= 0) close(file);
-  return life == Life::kEnded && (!unlink(path.c_str()) || errno == ENOENT);
-}
-
-// Renames a dead process's file. Its time from now on is that of this
-// discovery.
-void lay_aside(int directory, const std::string& name) {
-  utimensat(directory, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-  renameat(directory, name.c_str(), directory, (name + kDeadSuffix).c_str());
-}
-
-using Dead = std::pair<int64_t, std::string>;  // when found (seconds), name
-
-void remove_old(int directory, std::vector<Dead>& dead, size_t kept) {
-  std::sort(dead.begin(), dead.end(), std::greater<>());
-  const int64_t oldest = int64_t(time(nullptr)) - kDeadKeptS;
-  for (size_t i = 0; i < dead.size(); ++i)
-    if (i >= kept || dead[i].first < oldest)
-      unlinkat(directory, dead[i].second.c_str(), 0);
-}
-
 }  // namespace
 
-Life life_of(int file, const Owner& owner) {
+OwnFolder own_folder(const std::string& name) {
+  const std::string shared =
+      "/dev/shm/" + name + "-" + std::to_string(getuid());
+  std::string problem = problem_of(shared);
+  if (problem.empty()) return {shared, ""};
+  OwnFolder found{"", shared + ": " + problem};
+  const std::string runtime = env_string("XDG_RUNTIME_DIR", "");
+  if (runtime.empty()) return found;
+  const std::string session = runtime + "/" + name;
+  problem = problem_of_runtime(runtime);
+  if (problem.empty()) problem = problem_of(session);
+  if (problem.empty())
+    found.path = session;
+  else
+    found.passed_over += "; " + session + ": " + problem;
+  return found;
+}
+
+std::string open_to_group(const std::string& path) {
+  const std::string asked = env_string("NPU_DISPATCH_SEGMENT_GROUP", "");
+  if (asked.empty()) return "";
+  const gid_t group = group_of(asked);
+  if (group == gid_t(-1)) return "no group is called " + asked;
+  const OpenFile file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info;
+  // The group comes first: the one that the file has now was not asked for.
+  if (file < 0 || fstat(file, &info) || fchown(file, uid_t(-1), group) ||
+      fchmod(file, S_ISDIR(info.st_mode) ? 0750 : 0640))
+    return "group " + asked + ": " + strerror(errno);
+  return "";
+}
+
+bool has_ended(int file, const Owner& owner) {
   const uint64_t here = pid_namespace();
-  if (!here || owner.pid_namespace != here) return life_by_lock(file);
+  if (!here || owner.pid_namespace != here) {
+    // Asks for the lock without taking it, which could stop its owner from
+    // doing so.
+    struct flock what = whole_file(F_RDLCK);
+    return !fcntl(file, F_OFD_GETLK, &what) && what.l_type == F_UNLCK;
+  }
   const auto pid = pid_t(owner.pid);
   if (const uint64_t start = process_start(pid))
-    return start == owner.process_start ? Life::kLives : Life::kEnded;
+    return start != owner.process_start;
   // A process that has no descriptor left cannot read when another one started.
-  return kill(pid, 0) && errno == ESRCH ? Life::kEnded : Life::kUnknown;
+  return kill(pid, 0) && errno == ESRCH;
 }
 
-OwnFile make_own_file(const std::string& directory, ReadOwner read_owner) {
-  OwnFile own;
-  const std::string first = directory + "/" + std::to_string(getpid());
+bool make_way(const std::string& path, ReadOwner read_owner) {
+  const OpenFile file = open_file(AT_FDCWD, path.c_str());
+  if (file < 0 && errno == ENOENT) return true;
+  struct stat info;
+  Owner owner;
   const uint64_t here = pid_namespace();
-  const std::string second = first + "-" + std::to_string(here);
-  // Nobody else has this number in this namespace.
-  if (here) unlink(second.c_str());
-  int failed = EEXIST;
-  for (const std::string& path : {first, second}) {
-    if (!make_way(path, read_owner)) continue;
-    own.file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    struct stat info;
-    if (own.file < 0 || fstat(own.file, &info)) {
-      failed = errno;
-      if (failed == EEXIST) continue;  // another process was faster
-      break;
-    }
-    // Where the file system has no locks, nobody takes a file for an ended
-    // process's without knowing the number.
-    struct flock what = whole_file(F_WRLCK);
-    fcntl(own.file, F_OFD_SETLK, &what);
-    own.path = path;
-    own.number = info.st_ino;
-    return own;
-  }
-  errno = failed;
-  return {};
+  // A link, which is not followed, is no process's.
+  bool free = file < 0 && errno == ELOOP;
+  if (file >= 0 && !fstat(file, &info))
+    // One that tells no owner may be a process's that is just making it, or
+    // that has another version.
+    free = !S_ISREG(info.st_mode) ||
+           (read_owner(file, owner) &&
+            // An earlier image of this very process, before exec().
+            ((here && owner.pid_namespace == here &&
+              owner.pid == uint32_t(getpid())) ||
+             has_ended(file, owner)));
+  if (free && (!unlink(path.c_str()) || errno == ENOENT)) return true;
+  errno = EEXIST;
+  return false;
 }
 
-void remove_own_file(const OwnFile& own) {
-  struct stat info;
-  if (!own.path.empty() && !lstat(own.path.c_str(), &info) &&
-      info.st_ino == own.number)
-    unlink(own.path.c_str());
-}
-
-void release_after_fork(OwnFile& own) {
-  struct stat info;
-  // A program that closes every descriptor it finds may have closed this one:
-  // the number could be another file's.
-  if (own.file >= 0 && !fstat(own.file, &info) && info.st_ino == own.number)
-    close(own.file);
-  own = {};
+void lock_as_owner(int file) {
+  // Where the file system has no locks, nobody takes a file for an ended
+  // process's without knowing the number.
+  struct flock what = whole_file(F_WRLCK);
+  fcntl(file, F_OFD_SETLK, &what);
 }
 
 void remove_abandoned(const std::string& directory, ReadOwner read_owner,
@@ -166,28 +179,29 @@ void remove_abandoned(const std::string& directory, ReadOwner read_owner,
   DIR* files = opendir(directory.c_str());
   if (!files) return;
   const int folder = dirfd(files);
-  std::vector<std::string> killed;
-  std::vector<Dead> dead;
-  while (const dirent* file = readdir(files)) {
-    const std::string name = file->d_name;
-    struct stat info;
-    if (name.ends_with(kDeadSuffix)) {
-      if (!fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW))
-        dead.emplace_back(int64_t(info.st_mtime), name);
-      continue;
+  std::vector<std::string> names;
+  while (const dirent* file = readdir(files)) names.push_back(file->d_name);
+  std::vector<std::pair<int64_t, std::string>> dead;  // when found, seconds
+  for (std::string& name : names) {
+    if (!name.ends_with(kDeadSuffix)) {
+      const OpenFile file = open_file(folder, name.c_str());
+      Owner owner;
+      if (file < 0 || !read_owner(file, owner) || !has_ended(file, owner))
+        continue;
+      // Its time from now on is that of this discovery.
+      utimensat(folder, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+      renameat(folder, name.c_str(), folder, (name + kDeadSuffix).c_str());
+      name += kDeadSuffix;
     }
-    const int opened = open_file(folder, name.c_str());
-    if (opened < 0) continue;
-    Owner owner;
-    if (read_owner(opened, owner) && life_of(opened, owner) == Life::kEnded)
-      killed.push_back(name);
-    close(opened);
+    struct stat info;
+    if (!fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW))
+      dead.emplace_back(int64_t(info.st_mtime), name);
   }
-  for (const std::string& name : killed) {
-    lay_aside(folder, name);
-    dead.emplace_back(int64_t(time(nullptr)), name + kDeadSuffix);
-  }
-  remove_old(folder, dead, kept);
+  std::sort(dead.begin(), dead.end(), std::greater<>());
+  const int64_t oldest = int64_t(time(nullptr)) - kDeadKeptS;
+  for (size_t i = 0; i < dead.size(); ++i)
+    if (i >= kept || dead[i].first < oldest)
+      unlinkat(folder, dead[i].second.c_str(), 0);
   closedir(files);
 }
 

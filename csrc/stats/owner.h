@@ -1,4 +1,5 @@
-// Which process a file in shared memory belongs to, and whether it lives.
+// Where the processes of this user leave files for readers, which process such
+// a file belongs to, and whether that lives.
 //
 // Processes of several containers may share the folder. A process number means
 // nothing in another namespace, so each owner locks its file
@@ -15,6 +16,37 @@
 
 namespace npu {
 
+// A file that is closed at the end of a scope, which keeps the errno of what
+// was done with it. -1: it could not be opened.
+class OpenFile {
+ public:
+  explicit OpenFile(int file) : file_(file) {}
+  OpenFile(const OpenFile&) = delete;
+  ~OpenFile();
+  operator int() const { return file_; }
+
+ private:
+  const int file_;
+};
+
+struct OwnFolder {
+  std::string path;         // "": there is none
+  std::string passed_over;  // the folders that were not taken, and why
+};
+
+// Makes /dev/shm/NAME-UID, or where that is another user's, or cannot be made,
+// $XDG_RUNTIME_DIR/NAME. Both lie in memory, and nobody else can write there.
+//
+// /dev/shm is asked first although anybody may make that folder before us: the
+// runtime folder goes away when the user logs out, and nobody else can read in
+// it. `npu_dispatch/stats/folders.py` has the same two places.
+OwnFolder own_folder(const std::string& name);
+
+// Lets the group read a file or folder of ours that NPU_DISPATCH_SEGMENT_GROUP
+// names, a name or a number. Returns why not, or "" where it may, or where none
+// is named.
+std::string open_to_group(const std::string& path);
+
 // The process that a file in shared memory belongs to.
 struct Owner {
   uint32_t pid;
@@ -24,32 +56,18 @@ struct Owner {
 // Reads the owner from the beginning of a file; false where the file is not of
 // this kind and version.
 using ReadOwner = bool (*)(int file, Owner& owner);
-bool read_segment_owner(int file, Owner& owner);
 
-enum class Life { kLives, kEnded, kUnknown };
+// Whether the owner of an open file is known to have ended. In this namespace
+// its number and start tell; elsewhere the lock does.
+// npu_dispatch/system/untrusted_file.py has the same rule. Nobody removes or
+// renames the file of a process that may live.
+bool has_ended(int file, const Owner& owner);
 
-// Whether the owner of an open file lives. In this namespace its number and
-// start tell; elsewhere the lock does. npu_dispatch/system/untrusted_file.py
-// has the same rule. Nobody removes or renames a file unless its
-// owner is known to have ended.
-Life life_of(int file, const Owner& owner);
-
-// This process's own file, made and locked.
-struct OwnFile {
-  std::string path;
-  int file = -1;     // open, and locked, as long as the process lives; -1: none
-  ino_t number = 0;  // its inode
-};
-
-// Makes the file `directory`/PID, or PID-NAMESPACE where the first one is, or
-// may be, that of a process of another namespace which lives. What an ended
-// process left under these names is removed. Without a file there is an errno.
-OwnFile make_own_file(const std::string& directory, ReadOwner read_owner);
-// Removes the file, unless its name is another file's by now.
-void remove_own_file(const OwnFile& own);
-// Closes the inherited descriptor in a forked child: its parent's lock would
-// else last as long as the child.
-void release_after_fork(OwnFile& own);
+// Makes room for a file of this process; what an ended one left under the name
+// is removed. False, with EEXIST: the name is another process's.
+bool make_way(const std::string& path, ReadOwner read_owner);
+// Marks an open file as that of a process that lives: this one.
+void lock_as_owner(int file);
 
 // Renames the files that ended processes left in `directory` to NAME.dead, for
 // a postmortem. Removes files that have had such a name for an hour, and all

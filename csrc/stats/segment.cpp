@@ -7,27 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
-#include "csrc/base/both_clocks.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
-#include "csrc/base/file_memory.h"
-#include "csrc/stats/own_folder.h"
 #include "csrc/stats/owner.h"
+#include "csrc/stats/shared_file.h"
 
 namespace npu {
 namespace {
 
-OwnFile own_;  // without a path when it has been removed
-// The offset of the extension, which begins at the next page after the segment.
-constexpr size_t kExtensionAt = (sizeof(Segment) + 4095) / 4096 * 4096;
+SharedFile own_;
 bool inherited_ = false;   // forked with it, and it has had no file since
 std::mutex blocks_mutex_;  // guards handing out stream blocks
 int stream_blocks_ = 0;    // handed out
@@ -37,45 +33,22 @@ void complain(const char* what, const std::string& why) {
   fprintf(stderr, "npu_dispatch: %s: %s\n", what, why.c_str());
 }
 
-void complain(const char* what, const std::string& path, int error) {
-  complain(what, path + ": " + strerror(error));
+// The parts of a segment where threads write without asking: all but the stream
+// blocks that have not been handed out. Each is where it begins, and its bytes.
+std::array<std::pair<size_t, size_t>, 2> parts_in_use() {
+  const size_t streams = offsetof(Segment, streams);
+  const size_t names = offsetof(Segment, names);
+  return {{{0, streams + size_t(stream_blocks_) * sizeof(StreamBlock)},
+           {names, sizeof(Segment) - names}}};
 }
 
-// Lets the group read that NPU_DISPATCH_SEGMENT_GROUP names, if it does.
-void share(int file, const std::string& directory) {
-  std::string problem = open_to_group(file);
-  if (problem.empty()) {
-    const int folder =
-        open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    problem = folder < 0 ? strerror(errno) : open_to_group(folder);
-    close(folder);
-  }
-  if (!problem.empty())
-    complain("only this user can see this process's statistics", problem);
-}
-
-// Takes the memory for everything but the stream blocks, and for the blocks
-// handed out so far: threads write there without asking. Returns 0 or an errno.
-int allocate_file(int file) {
-  const size_t begin = offsetof(Segment, streams);
-  const size_t end = offsetof(Segment, names);
-  const size_t used = begin + size_t(stream_blocks_) * sizeof(StreamBlock);
-  if (const int failed = allocate_pages(file, 0, used)) return failed;
-  return allocate_pages(file, end, sizeof(Segment) - end);
-}
-
-// Writes the pages that are not all zeros: a hole in the file takes no memory.
-bool write_pages(int file, const Segment* from) {
-  constexpr size_t kPage = 4096;
-  static const char zeros[kPage] = {};
-  const char* bytes = reinterpret_cast<const char*>(from);
-  for (size_t at = 0; at < sizeof(Segment); at += kPage) {
-    const size_t n = std::min(kPage, sizeof(Segment) - at);
-    if (memcmp(bytes + at, zeros, n) != 0 &&
-        pwrite(file, bytes + at, n, off_t(at)) != ssize_t(n))
-      return false;
-  }
-  return true;
+// A file with the memory for those parts, mapped; null, with an errno, where
+// there can be none.
+void* map_new(SharedFile& own, const std::string& directory) {
+  if (!own.make(directory, read_segment_owner, sizeof(Segment))) return nullptr;
+  for (const auto& [at, bytes] : parts_in_use())
+    if (!own.allocate(at, bytes)) return nullptr;
+  return own.map(0, sizeof(Segment));
 }
 
 // Makes and maps a new file in memory. `at`: a segment whose content the file
@@ -95,89 +68,32 @@ void* map_file(Segment* at) {
     complain("statistics are not where readers look first",
              directory + " is used, since " + folder.passed_over);
   remove_abandoned(directory, read_segment_owner, kDeadSegments);
-  OwnFile own = make_own_file(directory, read_segment_owner);
-  const int file = own.file;
-  if (file < 0) {
-    complain(kNoFile, directory + "/" + std::to_string(getpid()), errno);
+  SharedFile own;
+  void* memory = map_new(own, directory);
+  if (memory && at) {
+    for (const auto& [from, bytes] : parts_in_use())
+      memcpy(static_cast<char*>(memory) + from,
+             reinterpret_cast<const char*>(at) + from, bytes);
+    munmap(memory, sizeof(Segment));
+    memory = own.map(0, sizeof(Segment), at);
+  }
+  if (!memory) {
+    complain(kNoFile, directory + ": " + strerror(errno));
+    own.remove();
     return nullptr;
   }
-  // The memory is taken first: touching a page for the first time while
-  // /dev/shm is full would kill the process.
-  int failed = ftruncate(file, sizeof(Segment)) ? errno : allocate_file(file);
-  if (!failed && at && !write_pages(file, at)) failed = errno;
-  void* memory = nullptr;
-  if (!failed) {
-    memory = mmap(at, sizeof(Segment), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | (at ? MAP_FIXED : 0), file, 0);
-    if (memory == MAP_FAILED) {
-      failed = errno;
-      memory = nullptr;
-    }
+  for (const std::string& path : {own.path(), directory}) {
+    const std::string problem = open_to_group(path);
+    if (problem.empty()) continue;
+    complain("only this user can see this process's statistics", problem);
+    break;
   }
-  if (memory) {
-    share(file, directory);
-    own_ = std::move(own);
-    atexit(remove_segment);
-  } else {
-    complain(kNoFile, own.path, failed);
-    remove_own_file(own);
-    close(file);
-  }
+  own_ = own;
+  atexit(remove_segment);
   return memory;
 }
 
-// Opens our file again; -1, with an errno in `failed`, where its name is no
-// longer that of our file. It is opened by name: in a program that closes every
-// descriptor it finds, the number of the one that we keep could be another
-// file's.
-int open_again(int& failed) {
-  const int file = open(own_.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) {
-    failed = errno;
-    return -1;
-  }
-  struct stat info;
-  failed = fstat(file, &info) ? errno : 0;
-  if (!failed && info.st_ino != own_.number) failed = ENOENT;
-  if (!failed) return file;
-  close(file);
-  return -1;
-}
-
-// Takes the memory for the block, where it is in a file. Returns 0 or an errno.
-int allocate_block(const StreamBlock& block) {
-  if (!own_.number) return 0;
-  int failed = 0;
-  const int file = open_again(failed);
-  if (file < 0) return failed;
-  const auto at = size_t(reinterpret_cast<const char*>(&block) -
-                         reinterpret_cast<const char*>(&segment()));
-  failed = allocate_pages(file, at, sizeof block);
-  close(file);
-  return failed;
-}
-
 std::atomic<void*> extension_{nullptr};  // made under blocks_mutex_
-
-// Makes the file longer by the extension and maps that. Returns 0 or an errno.
-int map_extension(size_t bytes, void*& memory) {
-  if (!own_.number) return ENOENT;
-  int failed = 0;
-  const int file = open_again(failed);
-  if (file < 0) return failed;
-  if (ftruncate(file, off_t(kExtensionAt + bytes))) failed = errno;
-  if (!failed) failed = allocate_pages(file, kExtensionAt, bytes);
-  if (!failed) {
-    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_SHARED, file, off_t(kExtensionAt));
-    if (mapped == MAP_FAILED)
-      failed = errno;
-    else
-      memory = mapped;
-  }
-  close(file);
-  return failed;
-}
 
 void* map_private(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -189,118 +105,128 @@ void* map_private(size_t bytes) {
   return memory;
 }
 
-void set(char* to, size_t bytes, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const std::string value = env_string(name, "");
-    if (value.empty()) continue;
-    snprintf(to, bytes, "%s", value.c_str());
-    return;
-  }
+template <size_t N>
+void set(char (&to)[N], const std::string& text) {
+  snprintf(to, N, "%s", text.c_str());
 }
 
 const char *version_ = "", *torch_version_ = "";
 
 void read_command(char* to, size_t bytes) {
-  const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
+  const OpenFile file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
   if (read(file, to, bytes) < 0) to[0] = 0;
-  close(file);
 }
 
-Segment* make(void* memory) {
-  // Pages of zeros are valid counters, so only the header needs values. The
-  // magic is written last, so that a reader never sees a half-written header.
-  Segment* s = static_cast<Segment*>(memory);
-  s->header.version = kLayoutVersion;
-  s->header.header_bytes = offsetof(Segment, devices);
-  s->header.device_block_bytes = sizeof(DeviceBlock);
-  s->header.device_blocks = kMaxDeviceBlocks;
-  s->header.stream_block_bytes = sizeof(StreamBlock);
-  s->header.stream_blocks = kMaxStreamBlocks;
-  s->header.pid = uint32_t(getpid());
-  s->header.names = kMaxNames;
-  s->header.process_start = process_start(getpid());
-  s->header.pid_namespace = pid_namespace();
-  SegmentHeader& h = s->header;
-  set(h.rank, sizeof h.rank, {"RANK"});
-  set(h.local_rank, sizeof h.local_rank, {"LOCAL_RANK"});
-  set(h.world_size, sizeof h.world_size, {"WORLD_SIZE"});
-  set(h.job_id, sizeof h.job_id, {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"});
-  set(h.pod, sizeof h.pod, {"POD_NAME"});
-  snprintf(h.package, sizeof h.package, "%s", version_);
-  snprintf(h.torch, sizeof h.torch, "%s", torch_version_);
+// Writes the header of a segment of zeros, which are valid counters.
+void fill(SegmentHeader& h) {
+  h.version = kLayoutVersion;
+  h.header_bytes = offsetof(Segment, devices);
+  h.device_block_bytes = sizeof(DeviceBlock);
+  h.device_blocks = kMaxDeviceBlocks;
+  h.stream_block_bytes = sizeof(StreamBlock);
+  h.stream_blocks = kMaxStreamBlocks;
+  h.pid = uint32_t(getpid());
+  h.names = kMaxNames;
+  h.process_start = process_start(getpid());
+  h.pid_namespace = pid_namespace();
+  const std::string torchrun = env_string("TORCHELASTIC_RUN_ID", "");
+  set(h.rank, env_string("RANK", ""));
+  set(h.local_rank, env_string("LOCAL_RANK", ""));
+  set(h.world_size, env_string("WORLD_SIZE", ""));
+  set(h.job_id, env_string("SLURM_JOB_ID", torchrun.c_str()));
+  set(h.pod, env_string("POD_NAME", ""));
+  set(h.package, version_);
+  set(h.torch, torch_version_);
   read_command(h.command, sizeof h.command - 1);
   const auto now = read_both(now_ns, unix_ns);
   h.monotonic_ns = now.outer;
   h.realtime_ns = now.inner;
+  // Release: the magic comes last, so no reader sees a half-written header.
   std::atomic_thread_fence(std::memory_order_release);
-  memcpy(s->header.magic, kLayoutMagic, sizeof(kLayoutMagic));
-  return s;
+  memcpy(h.magic, kLayoutMagic, sizeof kLayoutMagic);
 }
 
-uint64_t key_of(const char* name) {
-  return uint64_t(reinterpret_cast<uintptr_t>(name));
+// The entry of a name, or the free one that it would take; null: all are taken.
+NameEntry* entry_of(const char* name) {
+  const auto key = uint64_t(reinterpret_cast<uintptr_t>(name));
+  const uint64_t first = (key >> 4) * 0x9e3779b97f4a7c15u >> 32;
+  for (uint64_t i = 0; i < kMaxNames; ++i) {
+    NameEntry& entry = segment().names[(first + i) % kMaxNames];
+    // Relaxed: the text is not read here.
+    const uint64_t found = entry.key.load(std::memory_order_relaxed);
+    if (!found || found == key) return &entry;
+  }
+  return nullptr;
 }
 
-// The i-th place where a name is looked for.
-uint64_t place_of(uint64_t key, int i) {
-  return (((key >> 4) * 0x9e3779b97f4a7c15u >> 32) + uint64_t(i)) % kMaxNames;
+// The entry of a call site; null where it has none.
+SiteEntry* entry_of(uint32_t site) {
+  return site && site < uint32_t(kMaxSites) ? &segment().sites[site] : nullptr;
 }
+
+void add(Counter& sum, uint64_t by) {
+  // Relaxed: statistics order nothing.
+  sum.fetch_add(by, std::memory_order_relaxed);
+}
+
+constexpr uint64_t kThread = 0xffffffff;  // bits of OpenWait::owner
 
 std::atomic<Segment*> made_{nullptr};
 
-Segment* current() {
-  void* memory = map_file(nullptr);
-  Segment* s = make(memory ? memory : map_private(sizeof(Segment)));
+Segment& make_segment() {
+  void* const file = map_file(nullptr);
+  auto* const s =
+      static_cast<Segment*>(file ? file : map_private(sizeof(Segment)));
+  fill(s->header);
+  // Release: whoever sees the segment sees its header.
   made_.store(s, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, detach_segment_after_fork);
-  return s;
-}
-
-Segment* slot() {
-  static Segment* const segment = current();
-  return segment;
+  return *s;
 }
 
 }  // namespace
+
+bool read_segment_owner(int file, Owner& owner) {
+  SegmentHeader header;
+  if (read(file, &header, sizeof header) != sizeof header ||
+      memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) != 0 ||
+      header.version != kLayoutVersion)
+    return false;
+  owner = {header.pid, header.process_start, header.pid_namespace};
+  return true;
+}
 
 void name_versions(const char* version, const char* torch_version) {
   version_ = version;
   torch_version_ = torch_version;
 }
 
-Segment& segment() { return *slot(); }
-
-void count_optimizer_step() {
-  // Acquire: pairs with the release in current().
-  Segment* const s = made_.load(std::memory_order_acquire);
-  // Relaxed: statistics order nothing.
-  if (s) s->process.optimizer_steps.fetch_add(1, std::memory_order_relaxed);
+Segment& segment() {
+  static Segment& made = make_segment();
+  return made;
 }
 
 const std::string& segment_path() {
   segment();
-  return own_.path;
+  return own_.path();
 }
 
 StreamBlock* claim_stream_block() {
   Segment& all = segment();
   const std::lock_guard lock(blocks_mutex_);
+  if (std::exchange(inherited_, false)) map_file(&all);
   static bool told = false;
   if (stream_blocks_ < kMaxStreamBlocks) {
-    StreamBlock* const block = &all.streams[stream_blocks_];
-    const int failed = allocate_block(*block);
-    if (!failed) {
-      ++stream_blocks_;
-      return block;
-    }
+    const size_t at = offsetof(Segment, streams) +
+                      size_t(stream_blocks_) * sizeof(StreamBlock);
+    if (!own_.is_made() || own_.allocate(at, sizeof(StreamBlock)))
+      return &all.streams[stream_blocks_++];
     if (!told)
-      complain("other processes cannot see all streams' statistics", own_.path,
-               failed);
+      complain("other processes cannot see all streams' statistics",
+               own_.path() + ": " + strerror(errno));
     told = true;
   }
-  // Relaxed: statistics order nothing.
-  all.process.unpublished_streams.fetch_add(1, std::memory_order_relaxed);
+  add(all.process.unpublished_streams, 1);
   return nullptr;
 }
 
@@ -314,10 +240,13 @@ void* segment_extension(size_t bytes, void (*fill)(void*)) {
   // Relaxed: written under the mutex.
   memory = extension_.load(std::memory_order_relaxed);
   if (memory) return memory;
-  const int failed = map_extension(bytes, memory);
-  if (failed && own_.number)
-    complain("other processes cannot see this one's collectives", own_.path,
-             failed);
+  if (own_.is_made()) {
+    if (own_.allocate(kExtensionAt, bytes))
+      memory = own_.map(kExtensionAt, bytes);
+    if (!memory)
+      complain("other processes cannot see this one's collectives",
+               own_.path() + ": " + strerror(errno));
+  }
   if (!memory) memory = map_private(bytes);
   fill(memory);
   extension_.store(memory, std::memory_order_release);
@@ -326,77 +255,97 @@ void* segment_extension(size_t bytes, void (*fill)(void*)) {
 
 void publish_name(const char* name) {
   static std::mutex mutex;
-  const uint64_t key = key_of(name);
   const std::lock_guard lock(mutex);
-  for (int i = 0; i < kMaxNames; ++i) {
-    NameEntry& entry = segment().names[place_of(key, i)];
-    // Relaxed: only this function writes keys, under the mutex.
-    const uint64_t found = entry.key.load(std::memory_order_relaxed);
-    if (found == key) return;
-    if (found) continue;
-    snprintf(entry.text, sizeof entry.text, "%s", name);
-    // Release: whoever sees the key sees the text.
-    entry.key.store(key, std::memory_order_release);
-    return;
-  }
+  NameEntry* const entry = entry_of(name);
+  // Relaxed: only this function writes keys, under the mutex.
+  if (!entry || entry->key.load(std::memory_order_relaxed)) return;
+  snprintf(entry->text, sizeof entry->text, "%s", name);
+  // Release: whoever sees the key sees the text.
+  entry->key.store(uint64_t(reinterpret_cast<uintptr_t>(name)),
+                   std::memory_order_release);
 }
 
 void count_name(const char* name, uint64_t ns) {
-  const uint64_t key = key_of(name);
-  for (int i = 0; i < kMaxNames; ++i) {
-    NameEntry& entry = segment().names[place_of(key, i)];
-    // Relaxed: the text is not read here.
-    const uint64_t found = entry.key.load(std::memory_order_relaxed);
-    if (!found) return;
-    if (found != key) continue;
-    entry.tasks.fetch_add(1, std::memory_order_relaxed);
-    entry.ns.fetch_add(ns, std::memory_order_relaxed);
-    return;
-  }
+  NameEntry* const entry = entry_of(name);
+  // Relaxed: as in entry_of().
+  if (!entry || !entry->key.load(std::memory_order_relaxed)) return;
+  add(entry->tasks, 1);
+  add(entry->ns, ns);
 }
 
 void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns) {
-  if (site == 0 || site >= uint32_t(kMaxSites)) return;
-  SiteEntry& entry = segment().sites[site];
+  SiteEntry* const entry = entry_of(site);
+  if (!entry) return;
   // Relaxed: statistics order nothing.
-  entry.reason.store(uint32_t(reason), std::memory_order_relaxed);
-  entry.waits.fetch_add(1, std::memory_order_relaxed);
-  entry.wait_ns.fetch_add(ns, std::memory_order_relaxed);
+  entry->reason.store(uint32_t(reason), std::memory_order_relaxed);
+  add(entry->waits, 1);
+  add(entry->wait_ns, ns);
 }
 
 void count_task_at(uint32_t site, uint64_t ns) {
-  if (site == 0 || site >= uint32_t(kMaxSites)) return;
-  SiteEntry& entry = segment().sites[site];
-  // Relaxed: statistics order nothing.
-  entry.tasks.fetch_add(1, std::memory_order_relaxed);
-  entry.ns.fetch_add(ns, std::memory_order_relaxed);
+  SiteEntry* const entry = entry_of(site);
+  if (!entry) return;
+  add(entry->tasks, 1);
+  add(entry->ns, ns);
 }
 
 void publish_site(uint32_t id, const char* text) {
-  if (id >= uint32_t(kMaxSites)) return;
-  SiteEntry& entry = segment().sites[id];
+  SiteEntry* const entry = entry_of(id);
+  if (!entry) return;
   // The end of a long line says more than its beginning.
-  const size_t length = strlen(text), room = sizeof entry.text - 1;
-  snprintf(entry.text, sizeof entry.text, "%s",
+  const size_t length = strlen(text), room = sizeof entry->text - 1;
+  snprintf(entry->text, sizeof entry->text, "%s",
            text + (length > room ? length - room : 0));
   // Release: whoever sees it known sees the text.
-  entry.known.store(1, std::memory_order_release);
-  // Relaxed: a reader that sees the old number misses the newest site. Ids
-  // come in rising order, under the caller's lock.
-  segment().process.sites.store(id + 1, std::memory_order_relaxed);
+  entry->known.store(1, std::memory_order_release);
+  // A reader that sees the old number misses the newest site. Ids come in
+  // rising order, under the caller's lock.
+  put(segment().process.sites, id + 1);
 }
 
 const char* site_text(uint32_t id) {
-  if (id == 0 || id >= uint32_t(kMaxSites)) return nullptr;
-  const SiteEntry& entry = segment().sites[id];
+  const SiteEntry* const entry = entry_of(id);
   // Acquire: pairs with the release in publish_site().
-  return entry.known.load(std::memory_order_acquire) ? entry.text : nullptr;
+  return entry && entry->known.load(std::memory_order_acquire) ? entry->text
+                                                               : nullptr;
 }
 
-void remove_segment() {
-  remove_own_file(own_);
-  own_.path.clear();
+ListedWait::ListedWait(uint64_t reason, uint32_t site, int device,
+                       int64_t stream, uint64_t until, uint64_t now)
+    : place_(nullptr) {
+  constexpr uint64_t kOneUse = uint64_t{1} << 32;
+  // One system call per thread. In a forked child this is still the parent's
+  // number; it is unique there, too.
+  thread_local const auto thread = uint64_t(gettid());
+  for (uint64_t i = 0; i < kMaxOpenWaits && !place_; ++i) {
+    // Most threads find the first place free, since threads have consecutive
+    // numbers.
+    OpenWait& place = segment().waits[(thread + i) % kMaxOpenWaits];
+    const uint64_t found = place.owner.load(std::memory_order_relaxed);
+    if (found & kThread) continue;
+    const uint64_t use = found + kOneUse;
+    const uint64_t writing = use | OpenWait::kBeingWritten;
+    if (!claim(place.owner, found, writing)) continue;
+    place_ = &place;
+    write_guarded(place.owner, writing, use | thread, [&] {
+      put(place.since, now);
+      put(place.reason, reason);
+      put(place.site, site);
+      put(place.stream, uint64_t(device) << 32 | uint64_t(stream));
+      put(place.until, until);
+    });
+  }
 }
+
+void ListedWait::end() {
+  if (!place_) return;
+  const uint64_t owner = place_->owner.load(std::memory_order_relaxed);
+  // Release: pairs with the acquire of the next thread that takes the place.
+  place_->owner.store(owner & ~kThread, std::memory_order_release);
+  place_ = nullptr;
+}
+
+void remove_segment() { own_.remove(); }
 
 void detach_segment_after_fork() {
   Segment* s = made_.load(std::memory_order_acquire);
@@ -409,19 +358,13 @@ void detach_segment_after_fork() {
     perror("npu_dispatch: no memory for the statistics segment");
     abort();
   }
-  release_after_fork(own_);
+  own_.release_after_fork();
   new (&blocks_mutex_) std::mutex;  // another thread may have held it
   inherited_ = true;
   // The parent's extension stays mapped but is not written to: the child's
   // first use makes one of its own. Relaxed: the child has one thread.
   extension_.store(nullptr, std::memory_order_relaxed);
-  make(s);
-}
-
-void publish_segment_after_fork() {
-  if (!inherited_) return;
-  inherited_ = false;
-  map_file(&segment());
+  fill(s->header);
 }
 
 }  // namespace npu

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "csrc/stats/layout.h"
+#include "csrc/stats/owner.h"
 
 namespace npu {
 
 // This process's segment, made at the first call: a file of mode 0600 in the
-// folder "npu_dispatch" (own_folder.h), or, with a line on stderr, private
+// folder "npu_dispatch" (owner.h), or, with a line on stderr, private
 // memory where there can be no such file. It is never on a disk and never
 // unmapped. Its memory is taken before anybody writes to it, so that a full
 // /dev/shm harms nobody. The first call also renames the files that dead
@@ -20,9 +21,6 @@ Segment& segment();
 // Says which versions the header is to name. Called before the segment is made;
 // the texts live as long as the process.
 void name_versions(const char* version, const char* torch_version);
-
-// Counts a step of an optimizer, if the process has a segment. Any thread.
-void count_optimizer_step();
 
 // Its file, or "" when it has none.
 const std::string& segment_path();
@@ -66,15 +64,31 @@ void publish_site(uint32_t id, const char* text);
 // That text, which lives as long as the process; null where it is not known.
 const char* site_text(uint32_t id);
 
+// Lists the calling thread's wait in the segment until end(). Where all
+// kMaxOpenWaits places are taken, the wait is not listed, only counted.
+class ListedWait {
+ public:
+  // `reason`, `until` and `now` are OpenWait's `reason`, `until` and `since`.
+  ListedWait(uint64_t reason, uint32_t site, int device, int64_t stream,
+             uint64_t until, uint64_t now);
+  ~ListedWait() { end(); }
+  ListedWait(const ListedWait&) = delete;
+  // A second call does nothing.
+  void end();
+
+ private:
+  OpenWait* place_;  // null: no place, or ended
+};
+
+// The process that a segment's file belongs to: see ReadOwner.
+bool read_segment_owner(int file, Owner& owner);
+
 // Removes the file. Called at exit.
 void remove_segment();
 
 // Gives a forked child a segment of its own, without a file. Runs in the child
-// by itself; a second call does nothing.
+// by itself; a second call does nothing. The child's first stream gives it a
+// file, if possible: counts that another thread adds meanwhile may be lost.
 void detach_segment_after_fork();
-
-// Gives such a child's segment a file, if possible. Called before the child's
-// first stream is made: counts that another thread adds meanwhile may be lost.
-void publish_segment_after_fork();
 
 }  // namespace npu

@@ -8,12 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 #include "csrc/taskqueue/system.h"
 
 namespace npu {
-
-[[noreturn]] void throw_no_memory_for(uint32_t n_words);
 
 // A lock-free stack of free chunks per power of two. Any thread takes, any
 // thread gives back. Memory comes from malloc when a class is empty and is kept
@@ -27,7 +27,7 @@ class BasicArena {
 
   // At least `n_words` words, uninitialised, aligned to 16 bytes. Throws a
   // runtime_error, with nothing changed, where there is no memory.
-  uint64_t* take(uint32_t n_words);
+  [[gnu::noinline]] uint64_t* take(uint32_t n_words);
   void give(uint64_t* words);
 
  private:
@@ -84,7 +84,11 @@ uint64_t* BasicArena<System, kClasses, kTagged>::take(uint32_t n_words) {
   }
   void* memory =
       aligned_alloc(16, sizeof(Chunk) + (sizeof(uint64_t) << size_class));
-  if (!memory) throw_no_memory_for(n_words);
+  if (!memory)
+    throw std::runtime_error(
+        "npu: no host memory for the " + std::to_string(n_words) +
+        " words of a task's arguments; nothing was queued, and the stream can "
+        "be used as before once there is memory");
   Chunk* chunk = new (memory) Chunk{{0}, uint64_t(size_class)};
   return reinterpret_cast<uint64_t*>(chunk + 1);
 }
@@ -104,6 +108,5 @@ void BasicArena<System, kClasses, kTagged>::give(uint64_t* words) {
 }
 
 using Arena = BasicArena<System>;
-extern template class BasicArena<System>;
 
 }  // namespace npu

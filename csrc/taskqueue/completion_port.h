@@ -29,7 +29,7 @@ struct BasicCompletion : System::Allocated {
   BasicCompletionPort<System>& port;
   uint64_t delivered_ns = 0;  // CLOCK_MONOTONIC
   // Why the work is not done; null when it is.
-  std::unique_ptr<StreamError> error;
+  std::shared_ptr<const StreamError> error;
 
   // Whoever adds it uses it a little longer than it may take to be delivered
   // and read.

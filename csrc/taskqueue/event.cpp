@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
@@ -33,7 +32,6 @@ bool Event::record(Stream& stream) {
   if (stream_ != &stream) seen_done();
   stream_ = &stream;
   count_record(first);
-  if (Observer* o = observer()) o->event_recorded(stream, number_);
   stream.after_mark(s);
   return true;
 }

@@ -2,14 +2,16 @@
 
 #include <stdio.h>
 
+#include <new>
+
 #include "csrc/base/clock.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/placement/launcher_placement.h"
 #include "csrc/placement/tuning.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/task_wait.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 
@@ -47,17 +49,16 @@ void Executor::retire_stamped(Task& task, uint64_t position, uint64_t begun,
   finish(task, notes_.begins(task, position, begun), ended);
 }
 
-void Executor::finish(Task& task, const TaskNotes::Running& running,
-                      uint64_t ended) {
+void Executor::finish(Task& task, TaskNotes::Running running, uint64_t ended) {
   const uint64_t position = running.position;
   notes_.ends(task, running, ended);
   retire(task, position);
   // While somebody traces or profiles, every task has a stamp; the statistics
   // are of the sampled ones only.
   if (!is_sampled(position)) return;
-  const uint64_t now = notes_.count(running, ended);
+  const uint64_t now = notes_.count(running);
   if (placement_) placement_->look(now, stream_.tail());
-  look_at_control();
+  obey_control();
 }
 
 // Inlined: a call would add a tenth to what the launcher spends on a task
@@ -94,11 +95,15 @@ void Executor::drop(Task& task, uint64_t position) {
     drop_kernel(*task.kernel, stream_, task.words());
 }
 
-int Executor::execute(Task& task, uint64_t position, npu_failure& failure) {
+// A launcher goes on where there is no memory for what the task needs.
+int Executor::execute(Task& task, uint64_t position, npu_failure& failure) try {
   if (task.marks.kind != TaskKind::kKernel) [[unlikely]]
     return execute_own(task, position, failure);
   stream_.block_->begin(position, task.kernel->name, task.site);
   return stream_.queue_.run(task.kernel, task.words(), failure);
+} catch (const std::bad_alloc&) {
+  snprintf(failure.text, sizeof failure.text, "out of host memory");
+  return NPU_OUT_OF_MEMORY;
 }
 
 // Runs a task of the engine's own, which the driver does not see.

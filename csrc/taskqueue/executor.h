@@ -47,7 +47,7 @@ class Executor {
 
  private:
   [[gnu::noinline]] void process_stamped(Task& task, uint64_t position);
-  void finish(Task& task, const TaskNotes::Running& running, uint64_t ended);
+  void finish(Task& task, TaskNotes::Running running, uint64_t ended);
   void perform(Task& task, uint64_t position);
   int execute_own(Task& task, uint64_t position, npu_failure& failure);
   bool hold(Stream& other, uint64_t number);

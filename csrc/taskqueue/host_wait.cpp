@@ -7,26 +7,25 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/hooks.h"
 #include "csrc/observe/observer.h"
 #include "csrc/placement/idle_policy.h"
 #include "csrc/placement/openmp_crowd.h"
 #include "csrc/placement/policy.h"
 #include "csrc/placement/shared_loop.h"
 #include "csrc/placement/tuning.h"
-#include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_wait.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
 
 constexpr uint64_t kInterruptNs = 50'000'000;
 
-HostWaitHooks hooks_{};
 // Relaxed: a wait that begins while watching begins or ends may go either way.
 std::atomic<int> watchers_{0};
-thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
 
 thread_local WaitPatience patience_;
 
@@ -60,10 +59,10 @@ std::runtime_error timed_out(const Stream& stream, uint64_t number) {
 // Holds the hooks' token, and gives it back however the wait ends.
 class Released {
  public:
-  Released() : token_(hooks_.release ? hooks_.release() : nullptr) {}
+  Released() : token_(hooks.release ? hooks.release() : nullptr) {}
   ~Released() { reacquire(); }
   void reacquire() {
-    if (token_) hooks_.reacquire(token_);
+    if (token_) hooks.reacquire(token_);
     token_ = nullptr;
   }
 
@@ -71,76 +70,65 @@ class Released {
   void* token_;
 };
 
-enum class Spun { kReached, kHelped, kEnough };
-
-// A piece that it runs counts as spinning, where that is limited.
-Spun spin_and_help(Stream& stream, uint64_t number, WaitingHelper& helper,
-                   uint64_t ns) {
-  const SpinGrant spin(ns_to_ticks(ns));
-  for (const uint64_t start = ticks();;) {
-    if (stream.retired().reached(number)) return Spun::kReached;
-    if (helper.help()) return Spun::kHelped;
-    if (ticks() - start >= spin.ticks()) return Spun::kEnough;
-    pause();
-  }
-}
-
-// Runs pieces of kernels as they come, for not much longer than kInterruptNs.
-bool help(Stream& stream, uint64_t number) {
-  const uint64_t ns =
-      std::max(patience_.spin_ns(), openmp_team_was_used()
-                                        ? tuning::kHelperSpinNs
-                                        : tuning::kWaitingHelperSpinNs);
-  stream.retired().want(number);
+// Runs pieces of kernels as they come, for not much longer than kInterruptNs. A
+// piece counts as spinning, where that is limited.
+template <typename Due>
+bool spin_and_help(uint64_t spin_ns, Due due) {
   WaitingHelper helper;
   const uint64_t end = now_ns() + kInterruptNs;
-  Spun spun;
-  do spun = spin_and_help(stream, number, helper, ns);
-  while (spun == Spun::kHelped && now_ns() < end);
-  return spun == Spun::kReached;
+  bool helped;
+  do {
+    helped = false;
+    if (spin_until(spin_ns,
+                   [&] { return due() || (helped = helper.help()); }) &&
+        !helped)
+      return true;
+  } while (helped && now_ns() < end);
+  return false;
 }
 
-bool spin_on(Stream& stream, uint64_t number) {
-  if (sleep_at_once_) return false;
-  if (helpers_are_wanted(now_ns())) return help(stream, number);
-  const uint64_t ns = patience_.spin_ns();
-  if (!ns) return false;
-  const SpinGrant spin(ns_to_ticks(ns));
-  return stream.retired().spin(number, spin.ticks());
-}
-
-bool sleep(Stream& stream, uint64_t number) {
+// The part of a wait that gives up the GIL. Returns now and then.
+void spin_or_sleep(Stream& stream, uint64_t number) {
+  const auto due = [&] { return stream.retired().reached(number); };
+  const Released released;
+  if (!SleepAtOnce::holds()) {
+    const uint64_t patient_ns = patience_.spin_ns();
+    if (helpers_are_wanted(now_ns())) {
+      const uint64_t helping_ns = openmp_team_was_used()
+                                      ? tuning::kHelperSpinNs
+                                      : tuning::kWaitingHelperSpinNs;
+      if (spin_and_help(std::max(patient_ns, helping_ns), due)) return;
+    } else if (patient_ns && spin_until(patient_ns, due)) {
+      return;
+    }
+  }
   dismiss_openmp_team();
-  return stream.retired().sleep(number, kInterruptNs);
+  stream.retired().sleep(number, kInterruptNs);
 }
 
 using GoesOn = const std::function<bool()>*;  // null: always
 
 // Throws after `deadline`, where that is not 0. False: given up.
 bool wait(Stream& stream, uint64_t number, uint64_t deadline, GoesOn goes_on) {
-  if (no_host_waits_ && !stream.retired().reached(number))
+  const auto due = [&] { return stream.retired().reached(number); };
+  if (NoHostWaits::holds() && !due())
     throw LauncherWait(
         "npu: work that a stream runs cannot wait for " + stream.name() +
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
-  static const uint64_t spin_ticks = ns_to_ticks(tuning::kHostWaitSpinNs);
-  if (!helpers_are_wanted(now_ns())) {
-    const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
-    if (stream.retired().spin(number, spin.ticks())) return true;
-  }
+  stream.retired().want(number);
+  const bool spins = !SleepAtOnce::holds() && !helpers_are_wanted(now_ns());
+  if (spin_until(spins ? tuning::kHostWaitSpinNs : 0, due)) return true;
   const uint64_t start = now_ns();
   for (;;) {
-    {
-      Released released;
-      if (spin_on(stream, number) || sleep(stream, number)) {
-        patience_.waited(now_ns() - start);
-        return true;
-      }
-    }
-    if (hooks_.check_interrupt) hooks_.check_interrupt();
+    spin_or_sleep(stream, number);
+    if (due()) break;
+    if (hooks.check_interrupt) hooks.check_interrupt();
     if (deadline && now_ns() > deadline) throw timed_out(stream, number);
     if (goes_on && !(*goes_on)()) return false;
   }
+  patience_.waited(now_ns() - start);
+  return true;
 }
 
 // The counters of one kind of wait.
@@ -185,33 +173,22 @@ class MeasuredWait {
 
 // Throws where the hook refuses the wait.
 void tell_before(Stream& stream, WaitReason reason, const char* op) {
-  if (!host_waits_are_watched() || !hooks_.before) return;
+  if (!host_waits_are_watched() || !hooks.before_wait) return;
   const uint64_t pending = stream.tail() - stream.retired().value();
-  hooks_.before({stream, reason, op, pending, 0});
+  hooks.before_wait({stream, reason, op, pending, 0});
 }
 
 void tell_after(const HostWait& wait) {
-  if (hooks_.after && (wait.ns || host_waits_are_watched())) hooks_.after(wait);
+  if (hooks.after_wait && (wait.ns || host_waits_are_watched()))
+    hooks.after_wait(wait);
 }
 
 }  // namespace
-
-void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
-
-void tell_launched(const Stream& stream) {
-  if (hooks_.launched) hooks_.launched(stream);
-}
 
 void while_released(const std::function<void()>& wait) {
   const Released released;
   wait();
 }
-
-SleepAtOnce::SleepAtOnce() { ++sleep_at_once_; }
-SleepAtOnce::~SleepAtOnce() { --sleep_at_once_; }
-
-NoHostWaits::NoHostWaits() { ++no_host_waits_; }
-NoHostWaits::~NoHostWaits() { --no_host_waits_; }
 
 void watch_host_waits(bool watch) {
   watchers_.fetch_add(watch ? 1 : -1, std::memory_order_relaxed);
@@ -237,7 +214,7 @@ namespace {
 
 bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                     const char* op, GoesOn goes_on) {
-  if (Observer* o = observer()) o->host_waits(stream, number, reason);
+  tell_observers(&Observer::host_waits, stream, number, reason);
   const uint64_t retired = stream.retired().value();
   uint64_t took = 0;
   if (retired < number) {
@@ -257,7 +234,7 @@ bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
       drained.drain_ns[r].fetch_add(took, std::memory_order_relaxed);
     }
   }
-  if (Observer* o = observer()) o->host_waited(stream, number);
+  tell_observers(&Observer::host_waited, stream, number);
   tell_after({stream, reason, op, number - std::min(number, retired), took});
   return true;
 }
@@ -276,16 +253,18 @@ bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
 }
 
 bool host_poll(Stream& stream, uint64_t number) {
-  if (Observer* o = observer()) o->host_polls(stream, number);
+  tell_observers(&Observer::host_polls, stream, number);
   const bool done = stream.retired().reached(number);
-  if (!done) stream.retired().want(number);
-  if (Observer* o = observer(); o && done) o->host_waited(stream, number);
+  if (done)
+    tell_observers(&Observer::host_waited, stream, number);
+  else
+    stream.retired().want(number);
   return done;
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {
   tell_before(stream, kFullQueue, nullptr);
-  if (Observer* o = observer()) o->host_waits(stream, number, kFullQueue);
+  tell_observers(&Observer::host_waits, stream, number, kFullQueue);
   StreamBlock& block = stream.block();
   MeasuredWait measured({block.full_waits, block.full_wait_ns,
                          block.full_waiting, block.full_waiting_from},

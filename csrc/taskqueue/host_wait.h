@@ -23,31 +23,6 @@ struct HostWait {
   uint64_t ns;        // how long it took; 0 before
 };
 
-// How the layer above takes part in a wait. All may be null.
-struct HostWaitHooks {
-  // Called around the part of a wait that sleeps: they release, and take back,
-  // what others need meanwhile (the GIL). `release` returns a token for
-  // `reacquire`.
-  void* (*release)();
-  void (*reacquire)(void* token);
-  // Called after a signal and every 50 ms; throws to abandon the wait (Ctrl-C).
-  // Nothing has changed for the caller then, except that time has passed.
-  void (*check_interrupt)();
-  // Called before each wait while waits are watched; throws to refuse it.
-  void (*before)(const HostWait&);
-  // Called after each wait that took time, and while waits are watched after
-  // every wait.
-  void (*after)(const HostWait&);
-  // Called where a caller has waited for the task that it launched, or has run
-  // it: throws the error of the task's stream.
-  void (*launched)(const Stream&) = nullptr;
-};
-
-void set_host_wait_hooks(const HostWaitHooks& hooks);
-
-// Calls the hook of a launch that its caller has waited for.
-void tell_launched(const Stream& stream);
-
 // Calls `wait` with the hooks' token released.
 void while_released(const std::function<void()>& wait);
 

@@ -174,7 +174,7 @@ void LaunchAhead::wait_for_report(Next next) {
            (next == Next::kNone && ring_.at(launched_)) ||
            executor_.drops_tasks();
   };
-  wait_in_task(
+  spin_then_sleep(
       kReportSpinNs, due, [] { return false; },
       [&] { executor_.parking().park(due); });
 }

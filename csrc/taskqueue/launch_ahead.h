@@ -10,8 +10,8 @@
 
 #include <cstdint>
 
+#include "csrc/taskqueue/device_queue.h"
 #include "csrc/taskqueue/executor.h"
-#include "csrc/taskqueue/in_flight.h"
 
 namespace npu {
 

@@ -7,7 +7,6 @@
 #include "csrc/base/clock.h"
 #include "csrc/placement/policy.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
@@ -34,7 +33,7 @@ void Launcher::run() {
   launch_on_this_thread(stream_);
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
-  NoHostWaits it_is_waited_for;
+  const NoHostWaits others_wait_for_this_thread;
   do ahead_ ? ahead_->run_queued() : executor_.run_queued();
   while (wait_for_work());
   block.alive.stop(now_ns());

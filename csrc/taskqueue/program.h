@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "csrc/driver/driver.h"
-#include "csrc/driver/kernel_flags.h"
 
 namespace npu {
 

@@ -21,7 +21,6 @@
 #include <cstdint>
 
 #include "csrc/base/align.h"
-#include "csrc/base/prefetch.h"
 #include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/sole_user.h"
 #include "csrc/taskqueue/system.h"
@@ -115,17 +114,13 @@ class Ring {
   }
 
   // The oldest published value, or null. Consumer only.
-  Slot* front() {
-    Slot& slot = slots_[taken_ & mask_];
-    if (slot.lap.load(std::memory_order_acquire) != lap(taken_)) return nullptr;
-    return &slot;
-  }
+  Slot* front() { return at(taken_); }
 
   // The published value at a position from front_position() on, or null.
   // Consumer only.
   Slot* at(uint64_t position) {
     Slot& slot = slots_[position & mask_];
-    // Acquire: as in front().
+    // Acquire: pairs with the release in publish().
     if (slot.lap.load(std::memory_order_acquire) != lap(position))
       return nullptr;
     return &slot;

@@ -46,13 +46,10 @@ class BasicSequence {
   // The largest number that anybody has wanted.
   uint64_t wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
-  // Spins for at most `spin_ticks`; true when the target was reached.
-  bool spin(uint64_t target, uint64_t spin_ticks);
-
   // Sleeps until the target is reached, a signal arrives or `timeout_ns`
   // (0: none) has passed, whichever is first. True when it was reached. Naps
   // before that where others have called too many heavy fences.
-  bool sleep(uint64_t target, uint64_t timeout_ns);
+  [[gnu::noinline]] bool sleep(uint64_t target, uint64_t timeout_ns);
 
   // Makes advance_to(target) return true, for one call at or above the target.
   // True: the target has been reached, perhaps before advance_to() knew.
@@ -68,7 +65,7 @@ class BasicSequence {
                               at, target, std::memory_order_relaxed)) {
     }
   }
-  void wake();
+  [[gnu::noinline]] void wake();
 
   template <typename T>
   using Atomic = typename System::template Atomic<T>;
@@ -117,8 +114,5 @@ void BasicSequence<System>::wake() {
 }
 
 using Sequence = BasicSequence<System>;
-template <>
-bool BasicSequence<System>::spin(uint64_t target, uint64_t spin_ticks);
-extern template class BasicSequence<System>;
 
 }  // namespace npu

@@ -11,15 +11,14 @@
 #include <stdexcept>
 
 #include "csrc/base/clock.h"
-#include "csrc/driver/view.h"
+#include "csrc/base/hooks.h"
+#include "csrc/driver/driver.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/observe/trace.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -83,6 +82,11 @@ std::string arguments_of(const Task& task) {
   return text;
 }
 
+// The caller has waited for the task that it launched, or has run it.
+void tell_launched(const Stream& stream) {
+  if (hooks.launched) hooks.launched(stream);
+}
+
 }  // namespace
 
 TaskSink* active_capture() {
@@ -125,28 +129,31 @@ Stream::~Stream() {
   stop();
   block_->state.store(uint32_t(StreamState::kUnused),
                       std::memory_order_release);
-  delete profile_.load(std::memory_order_relaxed);
   if (is_unpublished(block_)) delete block_;
 }
 
 void Stream::Unmap::operator()(Task* slots) const { munmap(slots, bytes); }
 
-bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
+bool Stream::ready(Submission& s) {
   if (s.gate & kForked) return false;
-  if (s.gate & kDiverted) {
+  if (s.gate & kNotStarted) {
+    start();
+    s.gate &= ~uint32_t(kNotStarted);
+  }
+  return !(s.gate & kFailed);
+}
+
+bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
+  if (s.gate & kDiverted && !(s.gate & kForked)) {
     sink_.load(std::memory_order_relaxed)->open(*this, n_words, s);
     s.task->site = site.site;
     s.task->forward_site = site.forward;
     return true;
   }
-  if (s.gate & kNotStarted) {
-    start();
-    s.gate &= ~uint32_t(kNotStarted);
-  }
-  if (s.gate & kFailed) return false;
+  if (!ready(s)) return false;
   if (s.gate & kInlineMode) return begin_inline(n_words, s, site);
-  if (!open(n_words, s, site)) return false;
-  if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
+  open(n_words, s, site);
+  if (s.gate & (kTraced | kTimed)) s.task->stamp = ticks();
   return true;
 }
 
@@ -154,12 +161,7 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
                                  CallSite site) {
   // Relaxed: as in begin().
   s.gate = gate_.load(std::memory_order_relaxed) & ~uint32_t(kDiverted);
-  if (s.gate & kForked) return Opened::kFailed;
-  if (s.gate & kNotStarted) {
-    start();
-    s.gate &= ~uint32_t(kNotStarted);
-  }
-  if (s.gate & kFailed) return Opened::kFailed;
+  if (!ready(s)) return Opened::kFailed;
   // Before the claim: after it nothing may fail.
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
@@ -169,7 +171,7 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
     return Opened::kFull;
   }
   fill(ring_.slot(s.position), chunk, s, site);
-  if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
+  if (s.gate & (kTraced | kTimed)) s.task->stamp = ticks();
   return Opened::kYes;
 }
 
@@ -189,21 +191,20 @@ void Stream::commit_slow(Submission& s) noexcept {
     count_bypass(Bypass::kCapture);
     return sink_.load(std::memory_order_relaxed)->close(*this, s);
   }
-  Observer* const o = s.gate & kObserved ? observer() : nullptr;
-  s.refused = o && !o->submitted(*this, s.position, *s.task);
+  s.refused = s.gate & kObserved &&
+              tell_observers(&Observer::submitted, *this, s.position, *s.task);
   if (s.refused) {
     if (s.task->marks.kind == TaskKind::kProgram)
       reinterpret_cast<Program*>(s.words[0])->dropped(*this, s.words);
     s.task->marks.kind = TaskKind::kKernel;
     s.task->kernel = &kRefused;
   }
-  StreamProfile* const profile = s.gate & kProfiled ? kept_profile() : nullptr;
   if (s.gate & kInlineMode) {
-    commit_inline(s, profile);
-    if (o) o->host_waited(*this, s.position + 1);
+    commit_inline(s);
+    if (s.gate & kObserved)
+      tell_observers(&Observer::host_waited, *this, s.position + 1);
     return;
   }
-  if (profile) profile->launched(s.position, s.task->stamp);
   if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
   ring_.fetch_after(s.position);
@@ -213,7 +214,7 @@ void Stream::commit_slow(Submission& s) noexcept {
 void Stream::after_commit_slow(const Submission& s, bool works) {
   if (s.gate & kDiverted) return;
   if (s.gate & kObserved)
-    if (Observer* const o = observer()) o->published(*this, s.refused);
+    tell_observers(&Observer::published, *this, s.refused);
   if (s.gate & kInlineMode) return tell_launched(*this);
   if (works && s.gate & kBlocking) wait_where_launches_block(s.position + 1);
 }
@@ -273,12 +274,11 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
     return true;
   }
   if (&other == this) return !failed();
-  Observer* const o = observer();
   const bool over = other.retired().reached(number) && !other.failed();
-  if (over && !o) return !failed();
   // An observed wait is always a task, so that events recorded before and after
   // it differ.
-  if (o) o->stream_waits(*this, other, number);
+  if (over && !observed(Observer::kTasks)) return !failed();
+  tell_observers(&Observer::stream_waits, *this, other, number);
   // A stream without a launcher waits on this thread.
   if (mode_ == StreamMode::kInline && !over)
     host_wait(other, number, WaitReason::kEventSync,
@@ -296,7 +296,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
 
 // What failed first, of what the failed stream waited for, and that one before.
 static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
-  std::shared_ptr<const StreamError> error = failed.error();
+  const auto error = failed.error();
   return error && error->cause ? error->cause : error;
 }
 
@@ -312,6 +312,8 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
   error.stream = id_;
   error.task = position;
   error.site = {task.site, task.forward_site};
+  if (task.marks.kind == TaskKind::kWait)
+    error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
   try {
     error.op = task.kernel ? task.kernel->name : "wait";
     error.text.assign(text, strnlen(text, NPU_MAX_ERROR_TEXT));
@@ -319,8 +321,6 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
       error.text +=
           " (it returned " + std::to_string(code) + ", which is no npu_code)";
     error.arguments = arguments_of(task);
-    if (task.marks.kind == TaskKind::kWait)
-      error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
   } catch (const std::bad_alloc&) {
     // The launcher's thread must go on; the error says what it can.
     if (error.text.empty()) error.text = "no host memory";
@@ -333,12 +333,12 @@ void Stream::fail(StreamError error) {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
     bump(block_->errors[error.code]);
-    error_ = std::move(error);
+    *spare_ = std::move(error);
+    error_ = std::move(spare_);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);
-  // Release: whoever sees the bit finds the error.
-  gate_.fetch_or(kFailed, std::memory_order_release);
+  set_gate(kFailed, true);
 }
 
 void Stream::force_stop() {
@@ -353,70 +353,45 @@ bool Stream::failed() const {
   return gate_.load(std::memory_order_acquire) & kFailed;
 }
 
-std::unique_ptr<StreamError> Stream::error() const {
+std::shared_ptr<const StreamError> Stream::error() const {
   if (!failed()) return nullptr;
   std::lock_guard lock(error_mutex_);
-  return error_ ? std::make_unique<StreamError>(*error_) : nullptr;
+  return error_;
 }
 
 void Stream::clear_error() {
   host_wait(*this, tail(), WaitReason::kStreamSync);
+  auto spare = std::make_shared<StreamError>();
   std::lock_guard lock(error_mutex_);
-  error_.reset();
+  if (!error_) return;
+  error_ = nullptr;
+  spare_ = std::move(spare);
   block_->state.store(uint32_t(StreamState::kRunning),
                       std::memory_order_relaxed);
-  gate_.fetch_and(~uint32_t(kFailed), std::memory_order_relaxed);
+  set_gate(kFailed, false);
 }
 
-void Stream::set_blocking(bool blocking) {
-  if (blocking) {
-    gate_.fetch_or(kBlocking, std::memory_order_relaxed);
-  } else {
-    gate_.fetch_and(~uint32_t(kBlocking), std::memory_order_relaxed);
-  }
-}
-
-void Stream::set_observed(bool observed) {
-  if (observed) {
-    gate_.fetch_or(kObserved, std::memory_order_relaxed);
-  } else {
-    gate_.fetch_and(~uint32_t(kObserved), std::memory_order_relaxed);
-  }
+void Stream::look_for_observers() {
+  uint32_t bits = 0;
+  if (observed(Observer::kTasks | Observer::kTimes)) bits |= kObserved;
+  if (observed(Observer::kTimes)) bits |= kTimed;
+  gate_.fetch_or(bits, std::memory_order_relaxed);
+  gate_.fetch_and(bits | ~uint32_t(kObserved | kTimed),
+                  std::memory_order_relaxed);
 }
 
 void Stream::set_traced(bool traced) {
   if (mode_ == StreamMode::kInline) return;
   calibrate_trace();
   if (traced && !trace_) trace_ = claim_trace_ring(device_, id_);
-  if (traced && trace_) {
-    gate_.fetch_or(kTraced, std::memory_order_relaxed);
-  } else {
-    gate_.fetch_and(~uint32_t(kTraced), std::memory_order_relaxed);
-  }
-}
-
-void Stream::set_profiled(bool profiled) {
-  if (!profiled) {
-    gate_.fetch_and(~uint32_t(kProfiled), std::memory_order_relaxed);
-    return;
-  }
-  if (!kept_profile())
-    profile_.store(new StreamProfile(device_, id_, capacity()),
-                   std::memory_order_release);
-  // Release: whoever sees the bit finds the profile.
-  gate_.fetch_or(kProfiled, std::memory_order_release);
+  set_gate(kTraced, traced && trace_);
 }
 
 void Stream::set_sink(TaskSink* sink) {
   block_->capturing.store(sink != nullptr, std::memory_order_relaxed);
-  if (sink) {
-    sink_.store(sink, std::memory_order_relaxed);
-    // Release: whoever sees the bit finds the sink.
-    gate_.fetch_or(kDiverted, std::memory_order_release);
-  } else {
-    // The pointer stays, for a submission that has already seen the bit.
-    gate_.fetch_and(~uint32_t(kDiverted), std::memory_order_relaxed);
-  }
+  // Null: the pointer stays, for a submission that has already seen the bit.
+  if (sink) sink_.store(sink, std::memory_order_relaxed);
+  set_gate(kDiverted, sink);
 }
 
 }  // namespace npu

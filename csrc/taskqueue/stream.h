@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +25,6 @@
 namespace npu {
 
 class Executor;
-class StreamProfile;
 struct TraceRing;
 
 enum class StreamMode {
@@ -94,7 +92,8 @@ class Stream {
     s.gate = gate_.load(std::memory_order_relaxed);
     if (s.gate != 0) [[unlikely]]
       return begin_slow(n_words, s, site);
-    return open(n_words, s, site);
+    open(n_words, s, site);
+    return true;
   }
 
   // Makes the task visible to the launcher. The caller has set kernel and
@@ -114,7 +113,7 @@ class Stream {
   // To be called after commit(), once the caller has noted that the task is
   // queued: waits for the task where launches block. Where the caller has
   // waited for the task, or has run it, this throws the stream's error
-  // (HostWaitHooks::launched). Elsewhere it does not, however soon the task has
+  // (HookTable::launched). Elsewhere it does not, however soon the task has
   // failed. It also throws what the wait throws, and what an observer throws
   // that refused the task.
   void after_commit(const Submission& s) {
@@ -169,32 +168,21 @@ class Stream {
   bool wait_for(Stream& other, uint64_t number);
 
   bool failed() const;
-  // A copy of the error; null when there is none.
-  std::unique_ptr<StreamError> error() const;
+  // The error; null when there is none. Allocates nothing.
+  std::shared_ptr<const StreamError> error() const;
   // Waits until what is queued has been dropped, then accepts work again.
   void clear_error();
 
   // Whether callers wait for each task that they submit while launch_blocks().
-  void set_blocking(bool blocking);
-  void set_observed(bool observed);
+  void set_blocking(bool blocking) { set_gate(kBlocking, blocking); }
+  // To be called where the list of observers has changed.
+  void look_for_observers();
   // Whether each task leaves a record (trace.h). Called by the launcher, or
   // before it starts. Without effect where there is no ring for the records.
   void set_traced(bool traced);
   // Where the records go; null while tasks leave none. Only the launcher.
   TraceRing* trace_ring() const {
     return gate_.load(std::memory_order_relaxed) & kTraced ? trace_ : nullptr;
-  }
-  // Whether each task is profiled (profile.h).
-  void set_profiled(bool profiled);
-  // The profile; null while tasks are not profiled.
-  StreamProfile* profile() const {
-    // Acquire: pairs with the release in set_profiled().
-    return gate_.load(std::memory_order_acquire) & kProfiled ? kept_profile()
-                                                             : nullptr;
-  }
-  // Like profile(), but also what an earlier profile has left.
-  StreamProfile* kept_profile() const {
-    return profile_.load(std::memory_order_acquire);
   }
 
   // Sends what is submitted from now on to `sink`; null: to the ring again.
@@ -250,10 +238,10 @@ class Stream {
     kForked = 32,
     kTraced = 64,
     kDiverted = 128,
-    kProfiled = 256,
+    kTimed = 256,  // an observer asks when each task has run
   };
 
-  [[gnu::always_inline]] bool open(uint32_t n_words, Submission& s,
+  [[gnu::always_inline]] void open(uint32_t n_words, Submission& s,
                                    CallSite site) {
     uint64_t* chunk = nullptr;
     if (n_words > Task::kInlineWords) [[unlikely]]
@@ -262,7 +250,6 @@ class Stream {
     if (s.position == kRingFull) [[unlikely]]
       s.position = claim_when_full(chunk);
     fill(ring_.slot(s.position), chunk, s, site);
-    return true;
   }
 
   void fill(Task& task, uint64_t* chunk, Submission& s, CallSite site) {
@@ -285,10 +272,17 @@ class Stream {
     task.marks.launch_ticks = uint32_t(
         spent <= Task::kMostLaunchTicks ? spent : Task::kMostLaunchTicks);
   }
+  void set_gate(Gate bit, bool on) {
+    // Release: whoever sees the bit finds what belongs to it.
+    on ? gate_.fetch_or(bit, std::memory_order_release)
+       : gate_.fetch_and(~uint32_t(bit), std::memory_order_relaxed);
+  }
+  // Whether the stream takes tasks. Starts its launcher where it has none.
+  bool ready(Submission& s);
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s) noexcept;
   bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
-  void commit_inline(Submission& s, StreamProfile* profile);
+  void commit_inline(Submission& s);
   void after_commit_slow(const Submission& s, bool works);
   void wait_for_slot();
   uint64_t claim_when_full(uint64_t* chunk);
@@ -317,7 +311,6 @@ class Stream {
   alignas(kCacheLine) std::atomic<uint32_t> gate_;
   Waiters waiters_;
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
-  std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
   // Launchers of smaller numbers than this have to end.
   std::atomic<uint64_t> stopping_{0};
@@ -328,8 +321,10 @@ class Stream {
   std::thread launcher_;
   uint64_t launchers_ = 0;  // started so far
   Sequence ended_;          // launchers that have ended; number n begins at n
-  mutable std::mutex error_mutex_;  // guards error_
-  std::optional<StreamError> error_;
+  mutable std::mutex error_mutex_;  // guards the next two
+  std::shared_ptr<const StreamError> error_;
+  // The next error's memory: a launcher could tell nobody that there is none.
+  std::shared_ptr<StreamError> spare_ = std::make_shared<StreamError>();
 
   // For inline mode. The mutex is held from begin() to commit(), and guards the
   // members below it. A task may launch others, which are done before it is.

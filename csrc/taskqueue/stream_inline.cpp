@@ -1,8 +1,8 @@
 // A stream without a launcher: its tasks run on the thread that submits them. A
 // task that is launched by another runs in the middle of that one.
 #include "csrc/base/clock.h"
+#include "csrc/base/hooks.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/placement/policy.h"
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -27,29 +27,25 @@ bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
   lock.release();  // commit() unlocks it
   Task& task = *inline_tasks_[inline_depth_];
   fill(task, chunk, s, site);
-  task.stamp = s.gate & kProfiled ? ticks() : 0;
+  task.stamp = s.gate & kTimed ? ticks() : 0;
   return true;
 }
 
 // Tasks are numbered in the order in which they end: a task that launched
 // others comes after them.
-void Stream::commit_inline(Submission& s, StreamProfile* profile) {
+void Stream::commit_inline(Submission& s) {
   npu_failure failure;
   failure.text[0] = 0;
-  const uint64_t place = s.position + inline_depth_;
-  if (profile) profile->launched(place, s.task->stamp);
-  const uint64_t begun = profile ? ticks() : 0;
-  const auto outer =
-      profile ? profile->starts(place) : StreamProfile::Running{};
+  const uint64_t begun = s.task->stamp ? ticks() : 0;
   ++inline_depth_;
   const int code = inline_executor_->execute(*s.task, s.position, failure);
   --inline_depth_;
-  if (!inline_depth_) after_direct_task();
-  if (profile) {
-    if (s.task->kernel) profile->ran(s.task->kernel->name, begun, ticks());
-    profile->resume(outer);
-  }
+  if (!inline_depth_ && hooks.after_direct_task) hooks.after_direct_task();
   s.position = tail();
+  if (begun && is_work(*s.task)) [[unlikely]]
+    tell_observers(&Observer::ran, *this,
+                   TaskRun{s.position, s.task->kernel->name, s.task->stamp,
+                           begun, ticks()});
   if (code != NPU_OK) {
     bump(block_->failed);
     fail(code, *s.task, s.position, failure.text);

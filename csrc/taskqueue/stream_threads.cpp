@@ -28,7 +28,7 @@ void Stream::start() {
   if (stream_of_this_thread() == this) return;
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
-  if (Observer* o = observer(); o && o->runs_tasks()) return;
+  if (observed(Observer::kRuns)) return;
   // Made on this thread, which can be told that there is no memory.
   policy();
   if (InFlight* const in_flight = queue_.in_flight())

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/observe/profile.h"
 #include "csrc/observe/trace.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
@@ -32,32 +31,29 @@ TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
                                      uint64_t begun) {
   if (is_sampled(position, kDepthPeriod))
     stream_.block().depth.add(stream_.tail() - position);
-  StreamProfile* const profile = stream_.failed() ? nullptr : stream_.profile();
-  if (profile) [[unlikely]]
-    profile->starts(position);
   // ticks() says that the readings of two threads may be out of order. Readers
   // of traces and profiles count on their order.
   begun = std::max({begun, task.stamp, last_end_});
-  return {position,  task.stamp,    begun,  task.marks.launch_ticks,
-          task.site, name_of(task), profile};
+  return {{position, name_of(task), task.stamp, begun, 0},
+          task.marks.launch_ticks,
+          task.site,
+          is_work(task) && !stream_.failed()};
 }
 
-void TaskNotes::ends(const Task& task, const Running& running, uint64_t ended) {
-  ended = last_end_ = std::max(ended, running.begun);
-  // A wait, or a note of the time, has no kernel and is no work of the device.
-  if (running.profile && task.kernel) [[unlikely]]
-    running.profile->ran(running.name, running.begun, ended);
-  trace(task, running, ended);
+void TaskNotes::ends(const Task& task, Running& running, uint64_t ended) {
+  running.ended = last_end_ = std::max(ended, running.started);
+  if (running.told) tell_observers(&Observer::ran, stream_, running);
+  trace(task, running);
 }
 
-uint64_t TaskNotes::count(const Running& running, uint64_t ended) {
+uint64_t TaskNotes::count(const Running& running) {
   StreamBlock& block = stream_.block();
   const uint64_t now = clock_.ns(ticks());
   const auto ns = [this](uint64_t ticks) {
     return uint64_t(double(ticks) * ns_per_tick_);
   };
-  const uint64_t queued = ns(ticks_between(running.stamp, running.begun));
-  const uint64_t ran = ns(ticks_between(running.begun, ended));
+  const uint64_t queued = ns(ticks_between(running.submitted, running.started));
+  const uint64_t ran = ns(ticks_between(running.started, running.ended));
   const uint64_t latency = queued + ran;
   block.launch_ns.add(ns(running.launch_ticks));
   block.queued_ns.add(queued);
@@ -72,8 +68,7 @@ uint64_t TaskNotes::count(const Running& running, uint64_t ended) {
   return now;
 }
 
-void TaskNotes::trace(const Task& task, const Running& running,
-                      uint64_t ended) {
+void TaskNotes::trace(const Task& task, const Running& running) {
   TraceRing* const ring = stream_.trace_ring();
   const bool wanted = trace_wanted();
   if (!ring) [[likely]] {
@@ -84,9 +79,9 @@ void TaskNotes::trace(const Task& task, const Running& running,
   if (!wanted) return stream_.set_traced(false);
   TraceRecord record{};
   record.position = running.position;
-  record.submitted = running.stamp;
-  record.started = running.begun;
-  record.ended = ended;
+  record.submitted = running.submitted;
+  record.started = running.started;
+  record.ended = running.ended;
   record.depth = uint32_t(stream_.tail() - running.position);
   record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(running.name);

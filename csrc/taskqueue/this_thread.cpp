@@ -1,5 +1,6 @@
 #include "csrc/taskqueue/this_thread.h"
 
+#include "csrc/base/env.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -7,7 +8,7 @@ namespace npu {
 namespace {
 
 thread_local Stream* launching = nullptr;
-void (*after_direct_task_)() = nullptr;
+thread_local bool thread_blocks_ = false;
 
 }  // namespace
 
@@ -19,9 +20,17 @@ int core_share_here(int all) {
                    : core_share(all);
 }
 
-void set_after_direct_task_hook(void (*hook)()) { after_direct_task_ = hook; }
-void after_direct_task() {
-  if (after_direct_task_) after_direct_task_();
+std::atomic<bool>& process_blocks() {
+  static std::atomic<bool> blocks{env_flag("NPU_LAUNCH_BLOCKING") ||
+                                  env_flag("ASCEND_LAUNCH_BLOCKING") ||
+                                  env_string("TASK_QUEUE_ENABLE", "1") == "0"};
+  return blocks;
+}
+
+bool& thread_blocks() { return thread_blocks_; }
+
+bool launch_blocks() {
+  return thread_blocks_ || process_blocks().load(std::memory_order_relaxed);
 }
 
 }  // namespace npu

@@ -1,5 +1,9 @@
-// Whose tasks the calling thread runs.
+// What holds for the calling thread: whose tasks it runs, whether its launches
+// block, and how it waits.
 #pragma once
+
+#include <atomic>
+#include <stdexcept>
 
 namespace npu {
 
@@ -14,10 +18,49 @@ Stream* stream_of_this_thread();
 // that torch would (placement/core_share.h).
 int core_share_here(int all);
 
-// Sets what is called on a submitting thread after an inline stream has run a
-// task there: it undoes what the task has set of the thread. Set once, when the
-// module is loaded; may be null.
-void set_after_direct_task_hook(void (*hook)());
-void after_direct_task();
+// Whether callers wait for each task that they launch. These are the settings;
+// engine/switches.h changes them, and tells the streams.
+//
+// Whether launches of the whole process block. Relaxed: a launch that races
+// with a change may go either way.
+std::atomic<bool>& process_blocks();
+// Whether those of the calling thread do.
+bool& thread_blocks();
+// Whether launches of the calling thread block, by either setting.
+bool launch_blocks();
+
+// Does what an administrator's process has asked of this one through
+// ControlBlock since the last call (engine/switches.cpp). Launchers call it
+// once per sampled task. It never waits. Any thread.
+void obey_control();
+
+// While one exists, the thread's host waits sleep at once instead of spinning.
+class SleepAtOnce {
+ public:
+  SleepAtOnce() { ++count_; }
+  ~SleepAtOnce() { --count_; }
+  SleepAtOnce(const SleepAtOnce&) = delete;
+  static bool holds() { return count_ > 0; }
+
+ private:
+  static inline thread_local int count_ = 0;
+};
+
+// While one exists, a host wait of the thread that would have to wait throws a
+// LauncherWait instead: the thread runs a stream's tasks.
+class NoHostWaits {
+ public:
+  NoHostWaits() { ++count_; }
+  ~NoHostWaits() { --count_; }
+  NoHostWaits(const NoHostWaits&) = delete;
+  static bool holds() { return count_ > 0; }
+
+ private:
+  static inline thread_local int count_ = 0;
+};
+
+struct LauncherWait : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 }  // namespace npu

@@ -16,8 +16,8 @@ namespace npu {
 class Stream;
 
 // The stream's error, where the task that failed is before `number`; else null.
-std::unique_ptr<StreamError> error_before(const Stream& stream,
-                                          uint64_t number);
+std::shared_ptr<const StreamError> error_before(const Stream& stream,
+                                                uint64_t number);
 
 template <typename System>
 class BasicWaiters {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/graph/lifetime.h"
@@ -27,7 +28,6 @@ c10::Device device_of(int index) {
 }
 
 // Set at import.
-ReclaimHook reclaim_ = nullptr;
 
 // Tells the profiler of `bytes` taken at `address`; negative: given back.
 [[gnu::noinline]] void tell_profiler(void* address, int64_t bytes, int device) {
@@ -43,11 +43,11 @@ inline bool reports_memory() {
 
 void free_block(void* context) {
   Block* block = static_cast<Block*>(context);
-  const int device = block_device(block);
+  const int device = block->device;
   if (!reports_memory()) [[likely]]
     return allocator(device).free(block);
-  void* const address = block_address(block);
-  const int64_t bytes = int64_t(block_size(block));
+  void* const address = block->ptr;
+  const int64_t bytes = int64_t(block->size);
   allocator(device).free(block);
   tell_profiler(address, -bytes, device);
 }
@@ -144,8 +144,6 @@ void empty_cache() {
   reset_replacement();
 }
 
-void set_reclaim_hook(ReclaimHook hook) { reclaim_ = hook; }
-
 void report_memory() { reports_memory_.store(true, std::memory_order_relaxed); }
 
 c10::Allocator* npu_allocator() { return &allocator_; }
@@ -158,14 +156,14 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
     if (data.get()) {
       if (reports_memory() && data.get_deleter() == &free_block) {
         const auto* block = static_cast<Block*>(data.get_context());
-        tell_profiler(data.get(), int64_t(block_size(block)), stream.device());
+        tell_profiler(data.get(), int64_t(block->size), stream.device());
       }
       return data;
     }
   }
   OutOfMemory why;
   Block* block = allocator(stream.device()).allocate(bytes, stream, why);
-  if (!block && reclaim_ && reclaim_()) [[unlikely]]
+  if (!block && hooks.reclaim && hooks.reclaim()) [[unlikely]]
     block = allocator(stream.device()).allocate(bytes, stream, why);
   if (!block) [[unlikely]] {
     if (reports_memory())
@@ -174,29 +172,28 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, why.message());
   }
   if (reports_memory()) [[unlikely]]
-    tell_profiler(block_address(block), int64_t(block_size(block)),
-                  stream.device());
-  return c10::DataPtr(block_address(block), block, &free_block, device);
+    tell_profiler(block->ptr, int64_t(block->size), stream.device());
+  return c10::DataPtr(block->ptr, block, &free_block, device);
 }
 
 void record_stream(const c10::DataPtr& data, Stream& stream) {
   if (!data.get()) return;
   if (data.get_deleter() != &free_block) return record_elsewhere(data, stream);
   Block* block = static_cast<Block*>(data.get_context());
-  allocator(block_device(block)).record_stream(block, stream);
+  allocator(block->device).record_stream(block, stream);
 }
 
 void erase_stream(const c10::DataPtr& data, Stream& stream) {
   if (!data.get()) return;
   if (data.get_deleter() != &free_block) return erase_elsewhere(data, stream);
   Block* block = static_cast<Block*>(data.get_context());
-  allocator(block_device(block)).erase_stream(block, stream);
+  allocator(block->device).erase_stream(block, stream);
 }
 
 Stream* take_borrower(const c10::DataPtr& data) {
   if (!data.get() || data.get_deleter() != &free_block) return nullptr;
   Block* block = static_cast<Block*>(data.get_context());
-  return allocator(block_device(block)).take_use(block);
+  return allocator(block->device).take_use(block);
 }
 
 }  // namespace npu

@@ -30,11 +30,6 @@ c10::Allocator* npu_allocator();
 // allocation whether one is on would cost a tenth of an allocation.
 void report_memory();
 
-// Called when memory has run out: frees what nobody needs any more, and says
-// whether there was any.
-using ReclaimHook = bool (*)();
-void set_reclaim_hook(ReclaimHook hook);
-
 // Gives unused memory of all devices back to the driver. Throws within a
 // capture; may wait.
 void empty_cache();

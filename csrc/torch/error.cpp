@@ -5,16 +5,13 @@
 
 #include <new>
 
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/torch/exception_hook.h"
 #include "csrc/torch/kernel_warnings.h"
 
 namespace npu {
 namespace {
-
-RaiseHook raise_hook = nullptr;
-ExceptionHook exception_hook = nullptr;
 
 [[noreturn]] void raise(int code, const std::string& text) {
   switch (code) {
@@ -53,11 +50,9 @@ void raise_stream_error(const Stream& stream) {
 }
 
 void raise_error(const StreamError& error) {
-  if (raise_hook) raise_hook(error);
+  if (hooks.raise) hooks.raise(error);
   raise(error.code, error.message());
 }
-
-void set_raise_hook(RaiseHook hook) { raise_hook = hook; }
 
 void raise_if_failed(const Stream& stream) {
   tell_kernel_warnings();
@@ -79,8 +74,6 @@ void check_device(int device) {
               "many)");
 }
 
-void set_exception_hook(ExceptionHook hook) { exception_hook = hook; }
-
 void raise_no_host_memory(const char* op) {
   TORCH_CHECK_WITH(
       OutOfMemoryError, false, op,
@@ -90,7 +83,8 @@ void raise_no_host_memory(const char* op) {
 
 int describe_exception(npu_failure& failure) noexcept {
   try {
-    if (exception_hook && exception_hook(failure)) return failure.code;
+    if (hooks.describe_exception && hooks.describe_exception(failure))
+      return failure.code;
     throw;
   } catch (const c10::OutOfMemoryError& e) {
     return fill(failure, NPU_OUT_OF_MEMORY, e.what_without_backtrace());

@@ -21,11 +21,6 @@ void raise_if_failed(const Stream& stream);
 // The same, for an error that was taken from its stream.
 [[noreturn]] void raise_error(const StreamError& error);
 
-// Throws the error in a richer form than this layer can. May return instead, so
-// that this layer throws its own.
-using RaiseHook = void (*)(const StreamError& error);
-void set_raise_hook(RaiseHook hook);
-
 // Throws torch.OutOfMemoryError: the host has no memory for a call of `op`.
 [[noreturn]] void raise_no_host_memory(const char* op);
 

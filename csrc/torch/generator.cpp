@@ -109,7 +109,7 @@ class GraphSource final : public NumberSource {
  public:
   explicit GraphSource(at::Generator generator)
       : generator_(std::move(generator)) {}
-  Draws reserve(uint64_t count) override {
+  Draws reserve(uint64_t count) noexcept override {
     const auto seed =
         static_cast<NpuGenerator*>(generator_.unsafeGetGeneratorImpl())
             ->reserve(count / kStep);

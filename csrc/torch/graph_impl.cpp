@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "csrc/base/hooks.h"
 #include "csrc/graph/graph.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -31,7 +32,7 @@ uint64_t part_of() {
   return static_cast<const Part&>(*ThreadLocalPythonObjects::get(kPart)).number;
 }
 
-const bool set_ = (set_part_hook(&part_of), true);
+const bool set_ = (hooks.capture_of_thread = part_of, true);
 
 // Autograd copies such objects at each backward.
 struct ForgetsPart {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "csrc/driver/host_access.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/torch/device.h"
@@ -28,7 +28,7 @@ void* allocate_guarded(size_t bytes, int device, void* stream) {
   Block* block = allocator(device).allocate(bytes + 2 * kMargin,
                                             *find_stream(device, id), why);
   TORCH_CHECK_WITH(OutOfMemoryError, block, why.message());
-  auto* const begin = static_cast<unsigned char*>(block_address(block));
+  auto* const begin = static_cast<unsigned char*>(block->ptr);
   HostAccess access;
   memset(begin, kWord, kMargin);
   memset(begin + kMargin + bytes, kWord, kMargin);

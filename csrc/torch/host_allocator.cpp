@@ -85,8 +85,7 @@ struct Interface final
     at::DataPtr data =
         at::CachingHostAllocatorInterface<Pinned, delete_pinned>::allocate(
             bytes);
-    if (Observer* o = observer(); o && data) [[unlikely]]
-      o->host_allocated(data.get(), bytes);
+    if (data) tell_observers(&Observer::host_allocated, data.get(), bytes);
     return data;
   }
 };
@@ -100,8 +99,7 @@ Interface& host_allocator() {
 // block, the block is never given out again.
 void delete_pinned(void* context) try {
   if (const auto* const block = static_cast<Block*>(context)) {
-    if (Observer* o = observer()) [[unlikely]]
-      o->host_freed(block->ptr_);
+    tell_observers(&Observer::host_freed, block->ptr_);
     memory_freed(block->ptr_, block->size_);
   }
   host_allocator().free(context);

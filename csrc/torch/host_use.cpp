@@ -4,8 +4,7 @@
 
 namespace npu {
 
-void tell_host_use(Observer& observer, Stream& stream, const char* op,
-                   at::ArrayRef<HostUse> uses) {
+void tell_host_use(Stream& stream, const char* op, at::ArrayRef<HostUse> uses) {
   std::vector<npu_view> views;
   std::vector<uint64_t> words;
   for (const HostUse& use : uses) {
@@ -17,7 +16,7 @@ void tell_host_use(Observer& observer, Stream& stream, const char* op,
     words.push_back(reinterpret_cast<uint64_t>(t.const_data_ptr()));
   }
   const npu_kernel kernel{nullptr, op, views.data(), uint32_t(views.size())};
-  observer.host_uses(stream, kernel, words.data());
+  tell_observers(&Observer::host_uses, stream, kernel, words.data());
 }
 
 }  // namespace npu

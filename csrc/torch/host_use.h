@@ -1,4 +1,4 @@
-// Tells the observer that the calling thread itself touches tensors' memory.
+// Tells observers that the calling thread itself touches tensors' memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,15 +16,14 @@ struct HostUse {
   uint8_t access;  // NPU_READ | NPU_WRITE
 };
 
-void tell_host_use(Observer& observer, Stream& stream, const char* op,
-                   at::ArrayRef<HostUse> uses);
+void tell_host_use(Stream& stream, const char* op, at::ArrayRef<HostUse> uses);
 
 // `op` is about to run on the calling thread, which has waited for `stream`.
-// Throws where the observer refuses it. `op` must live as long as the process.
+// Throws where an observer refuses it. `op` must live as long as the process.
 inline void about_to_use(Stream& stream, const char* op,
                          std::initializer_list<HostUse> uses) {
-  if (Observer* o = observer()) [[unlikely]]
-    tell_host_use(*o, stream, op, uses);
+  if (observed(Observer::kTasks)) [[unlikely]]
+    tell_host_use(stream, op, uses);
 }
 
 }  // namespace npu

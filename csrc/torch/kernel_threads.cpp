@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "csrc/base/hooks.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/placement/openmp_crowd.h"
 #include "csrc/taskqueue/stream.h"
@@ -113,7 +114,7 @@ ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream, KernelSize size)
 
 void install_thread_limits() {
   if (MKL_Get_Max_Threads) mkl_threads_ = MKL_Get_Max_Threads();
-  set_after_direct_task_hook(&give_threads_back);
+  hooks.after_direct_task = give_threads_back;
 }
 
 }  // namespace npu

@@ -13,11 +13,9 @@
 #include <set>
 #include <string>
 
-#include "csrc/base/both_clocks.h"
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
-#include "csrc/observe/profile.h"
 #include "csrc/observe/work_names.h"
 
 namespace npu {

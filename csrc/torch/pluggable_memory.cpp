@@ -163,8 +163,7 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
   }
   // A capture allocates from a pool of its own, whose memory others must not be
   // given.
-  TaskSink* const capture =
-      stream.sink() == &Capture::get() ? stream.sink() : nullptr;
+  const bool captured = stream.sink() == &Capture::get();
   if (plugged) {
     waiting().collect();
     auto memory = std::make_unique<PluggedMemory>();
@@ -177,19 +176,18 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     memory->bytes = bytes;
     memory->stream = &stream;
     if (plugged->check) memory->site = call_stack_id();
-    if (capture) {
+    if (captured) {
       memory->holders.store(2, std::memory_order_relaxed);
-      keep_with_pool(stream.device(), Capture::get().pool(),
-                     [f = memory.get()] { let_go(f); });
+      Capture::get().pool()->keep([f = memory.get()] { let_go(f); });
     }
     return c10::DataPtr(ptr, memory.release(), &free_plugged, device);
   }
-  if (!mempool || capture) return c10::DataPtr(nullptr, device);
+  if (!mempool || captured) return c10::DataPtr(nullptr, device);
   OutOfMemory why;
   Block* block =
-      allocator(stream.device()).allocate_private(mempool, bytes, stream, why);
+      allocator(stream.device()).allocate(bytes, stream, why, mempool);
   TORCH_CHECK_WITH(OutOfMemoryError, block, why.message());
-  return c10::DataPtr(block_address(block), block, free_block, device);
+  return c10::DataPtr(block->ptr, block, free_block, device);
 }
 
 c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,

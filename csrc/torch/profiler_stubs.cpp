@@ -15,7 +15,6 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/observe/trace.h"
-#include "csrc/observe/trace_marks.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"

@@ -109,9 +109,9 @@ class OverwriteCount::Counted final : public Contents {
 };
 
 OverwriteCount::OverwriteCount(Graph& graph, const Graph& reader)
-    : counted_(std::make_shared<Counted>(reader.body()
-                                             ? read_bytes(*reader.body())
-                                             : std::vector<ByteRange>())) {
+    : counted_(std::make_shared<Counted>(
+          reader.body() ? bytes_of(*reader.body(), NPU_READ)
+                        : std::vector<ByteRange>())) {
   overwrites_of(graph, "OverwriteCount()").add(counted_);
 }
 

@@ -15,15 +15,15 @@
 #include <mutex>
 #include <utility>
 
-#include "csrc/driver/registry.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
-#include "csrc/engine/stillness.h"
 #include "csrc/graph/capture.h"
 #include "csrc/observe/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/pluggable_memory.h"
+#include "csrc/torch/stillness.h"
 
 namespace npu {
 namespace {
@@ -212,8 +212,7 @@ SharedMemory share_memory(const at::Tensor& tensor) {
   };
   std::lock_guard one_at_a_time(r.stillness);
   std::unique_ptr<Stillness> stillness;
-  const Observer* o = observer();
-  const bool runs_beside_us = !o || !o->runs_tasks();
+  const bool runs_beside_us = !observed(Observer::kRuns);
   if (runs_beside_us && !allocator(device).is_shared(address)) {
     stillness = std::make_unique<Stillness>(device, kPatienceNs);
     if (!stillness->reached())

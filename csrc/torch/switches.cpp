@@ -8,7 +8,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
-#include "csrc/interop/stuck.h"
+#include "csrc/interop/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 
 namespace npu {

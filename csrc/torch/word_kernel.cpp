@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "csrc/driver/view.h"
+#include "csrc/driver/driver.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 

@@ -105,7 +105,7 @@ typedef struct npu_driver {
   uint32_t abi;
   const char* name;
 
-  // Number of devices; constant, and starts nothing.
+  // Number of devices, at most 64; constant, and starts nothing.
   int (*device_count)(void);
   // Bytes of device memory.
   uint64_t (*memory_total)(int device);

@@ -14,7 +14,7 @@ __all__ = ["ENTRY", "Act", "Recording"]
 
 Entries = npt.NDArray[np.void]
 
-# The mirror of Entry in csrc/plan/program.h.
+# The mirror of Entry in csrc/plan/recording.h.
 ENTRY = np.dtype(
     [
         ("act", "u4"),

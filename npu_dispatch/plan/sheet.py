@@ -80,7 +80,7 @@ class Sheet:
     numbers: dict[str, dict[str, float]]
     sources: dict[str, str]
 
-    def driver_text(self, *, compute: str = "none", slower: float = 1.0) -> str:
+    def driver_text(self, *, slower: float = 1.0) -> str:
         """Return it as NPU_EMULATED takes it: rates per ns, times in ns.
 
         With `slower`, every time is so many times longer.
@@ -88,8 +88,6 @@ class Sheet:
         n = self.numbers
         arithmetic = n["efficiency"]["arithmetic"] * 1e3 / slower
         values: dict[str, object] = {
-            "name": self._plain_name,
-            "compute": compute,
             "memory": int(n["memory"]["gib"] * 2**30),
             "bandwidth": n["memory"]["gb_per_s"] * n["efficiency"]["memory"] / slower,
             "cache": n["memory"]["cache_mib"] * 2**20,
@@ -118,11 +116,7 @@ class Sheet:
             f";{key}=1e15" for key in ("bandwidth", "link", *self.numbers["tflops"])
         )
         quick = "".join(f";{key}_ns=0" for key in self.numbers["latency_us"])
-        return f"name={self._plain_name};memory={gib * 2**30};overcommit=1{fast}{quick}"
-
-    @property
-    def _plain_name(self) -> str:
-        return self.name.replace(";", ",").replace("\n", " ")
+        return f"memory={gib * 2**30};overcommit=1{fast}{quick}"
 
 
 def built_in() -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""What collectives have cost: the mirror of csrc/stats/collective_totals.h."""
+"""What collectives have cost: mirrors csrc/distributed/core/collectives.h, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the log of collectives: the mirror of csrc/stats/collectives.h."""
+"""Reading the log of collectives: the mirror of csrc/distributed/core/collectives.h."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE, text_of
+from npu_dispatch.stats.layout import OFFSETS, text_of
 
 __all__ = [
     "LOG_AT",
@@ -18,8 +18,7 @@ __all__ = [
     "read_world",
 ]
 
-# The log begins at the page after the sites, which end the segment.
-LOG_AT = -(-(OFFSETS["Segment.sites"] + MAX_SITES * SITE.size) // 4096) * 4096
+LOG_AT = OFFSETS["kExtensionAt"]
 # version, entry_bytes, entries, group_bytes, groups_held, next, dropped, made
 _HEAD = struct.Struct("<8Q")
 # known, rank, size, name, description, token, ranks

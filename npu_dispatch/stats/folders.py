@@ -1,6 +1,6 @@
 """Where processes leave segments and traces: this user's, and all users'.
 
-csrc/stats/own_folder.h says which of its folders a process takes, and why. A reader
+csrc/stats/owner.h says which of its folders a process takes, and why. A reader
 looks in all of them, as cron, ssh and services have other environments.
 """
 

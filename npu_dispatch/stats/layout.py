@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 11
+LAYOUT_VERSION = 12
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -109,14 +109,13 @@ OFFSETS: dict[str, int] = {
     "CollectiveLog.next": 40,
     "CollectiveLog.groups": 64,
     "CollectiveLog.log": 131136,
-    "CollectiveLog.size": 952704,
+    "CollectiveLog.size": 952640,
     "CollectiveLog.totals": 589888,
-    "CollectiveLog.uncounted": 950336,
-    "CollectiveLog.host": 950400,
+    "CollectiveLog.host": 950336,
     "CollectiveTotals.size": 1408,
     "CollectiveTotals.run_ns": 88,
     "HostPlace.size": 256,
-    "kCollectiveLogVersion": 2,
+    "kCollectiveLogVersion": 3,
     "SegmentHeader.pid": 32,
     "SegmentHeader.process_start": 40,
     "SegmentHeader.pid_namespace": 64,
@@ -193,6 +192,7 @@ OFFSETS: dict[str, int] = {
     "StreamBlock.launch_ns": 840,
     "NameEntry.key": 0,
     "NameEntry.text": 24,
+    "kExtensionAt": 5898240,
     "kDepthBuckets": DEPTH_BUCKETS,
     "kTimeBuckets": TIME_BUCKETS,
     "kMaxSites": MAX_SITES,

@@ -6,6 +6,8 @@ import pytest
 import torch
 from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT
 
+from npu_dispatch.npu.runtime.alloc_conf import parse
+
 MIB = 1 << 20
 NAME = "PYTORCH_NPU_ALLOC_CONF"
 
@@ -55,6 +57,110 @@ def test_refused_settings_change_nothing():
     x = torch.empty(5 * MIB + 1, dtype=torch.uint8, device="npu")
     assert torch.npu.memory_allocated() - before == 5 * MIB + 512
     del x
+
+
+def test_settings_are_read_with_spaces_and_in_any_order():
+    text = (
+        " expandable_segments:True, max_split_size_mb:64 ,"
+        "roundup_power2_divisions:[4:1, 16 : 2,>:8],backend:native,"
+        "max_non_split_rounding_mb:21,per_process_memory_fraction:1"
+    )
+    assert parse(text) == {
+        "expandable_segments": True,
+        "max_split_size_mb": 64 * MIB,
+        "roundup_power2_divisions": [1, 1, 1, 2, 2, *([8] * 11)],
+        "backend": False,
+        "max_non_split_rounding_mb": 21 * MIB,
+        "per_process_memory_fraction": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((f"expandable_segments:{yes}", True) for yes in ("True", "true", "1")),
+        *((f"expandable_segments:{no}", False) for no in ("False", "false", "0")),
+        ("base_addr_aligned_kb:0", 0),
+        ("base_addr_aligned_kb:16", 16),
+        ("page_size:1g", 1 << 30),
+        ("max_split_size_mb:21", 21 * MIB),
+        ("max_split_size_mb:17592186044415", 17592186044415 * MIB),
+        ("garbage_collection_threshold:0.001", 0.001),
+        ("roundup_power2_divisions:2", [2] * 16),
+        ("roundup_power2_divisions:[]", [0] * 16),
+        ("roundup_power2_divisions:[2:4]", [4, 4, *([0] * 14)]),
+        ("roundup_power2_divisions:[65536:4,>:2]", [4] * 16),
+        ("segment_size_mb:40", 40),
+    ],
+)
+def test_each_value_that_is_right_is_accepted(text, value):
+    assert list(parse(f" , {text}").values()) == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("max_split:64", "unknown key 'max_split'; the keys are max_split_size_mb, "),
+        ("pinned_use_background_threads:3", "must be True or False, but got '3'"),
+        ("pinned_free_catch_all:yes", "True or False"),
+        ("pinned_num_register_threads:many", "must be a number, but got 'many'"),
+        ("segment_size_mb:-1", "a number"),
+        ("per_process_memory_fraction:1.01", "above 0 and at most 1"),
+        ("per_process_memory_fraction:0", "above 0 and at most 1"),
+        ("max_non_split_rounding_mb:20", "a number of MiB above 20"),
+        ("max_split_size_mb:20", "a number of MiB above 20"),
+        ("max_split_size_mb:64 MB", "but got '64 MB'"),
+        ("max_split_size_mb:17592186044416", "a number of MiB above 20"),
+        ("garbage_collection_threshold:0", "above 0 and below 1"),
+        ("garbage_collection_threshold:1", "above 0 and below 1"),
+        ("garbage_collection_threshold:nan", "above 0 and below 1"),
+        ("garbage_collection_threshold:", "but got ''"),
+        ("roundup_power2_divisions:3", "a power of two, or a list such as "),
+        ("roundup_power2_divisions:0", "a power of two"),
+        ("roundup_power2_divisions:[256:1,512:2", "but got '[256:1'"),
+        ("roundup_power2_divisions:[3:2]", "a power of two"),
+        ("roundup_power2_divisions:[4]", "a power of two"),
+        ("roundup_power2_divisions:[x:4]", "a power of two"),
+        ("roundup_power2_divisions:[4:3]", "a power of two"),
+        ("base_addr_aligned_kb:17", "0 to 16"),
+        ("page_size:4k", "must be 1g"),
+        ("backend:cudaMallocAsync", "change_current_allocator()"),
+        ("expandable_segments", "an entry must be key:value"),
+        (":", "unknown key ''"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(text, words):
+    with pytest.raises(RuntimeError) as refused:
+        parse(f"roundup_power2_divisions:4,{text}")
+    assert str(refused.value).startswith(f"{NAME}: ")
+    assert words in str(refused.value)
+
+
+def test_keys_without_effect_are_named_once(python):
+    code = """
+import torch
+torch.npu.init()
+for _ in range(2):
+    torch.npu.memory._set_allocator_settings("segment_size_mb:40,page_size:1g")
+"""
+    conf = {NAME: "segment_size_mb:20,release_lock_on_npumalloc:True"}
+    said = [line for line in python(code, **conf).stderr.splitlines() if NAME in line]
+    assert [line.split()[2] for line in said] == [
+        "segment_size_mb",
+        "release_lock_on_npumalloc",
+    ]
+
+
+@pytest.mark.parametrize("first", ["torch.Stream('npu')", "torch.npu.init()"])
+def test_settings_hold_whatever_uses_the_device_first(python, first):
+    code = f"""
+import torch
+{first}
+torch.empty(5 * (1 << 20) + 1, dtype=torch.uint8, device="npu")
+print(torch.npu.max_memory_allocated() >> 20)
+"""
+    found = python(code, **{NAME: "roundup_power2_divisions:4"})
+    assert found.stdout.split() == ["6"]
 
 
 def test_virtual_devices_together_fit_into_the_host(python):

@@ -169,6 +169,41 @@ print(use(False), use(True))
     assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["False", "True"]
 
 
+def test_a_capture_inside_a_pool_has_its_own_memory_and_leaves_the_pool_in_use():
+    def take():
+        return torch.empty(MIB, dtype=torch.uint8, device="npu")
+
+    pool, graph, stream = torch.npu.MemPool(), torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.stream(stream), torch.npu.use_mem_pool(pool):
+        address = take().data_ptr()
+        with torch.npu.graph(graph, stream=stream):
+            captured = take()
+        assert take().data_ptr() == address
+    [segment] = torch.npu.memory_snapshot(graph.pool())
+    here = range(segment["address"], segment["address"] + segment["total_size"])
+    assert captured.data_ptr() in here and address not in here
+
+
+def test_a_capture_borrows_no_memory(python):
+    code = """
+import torch
+pool = torch.npu.MemPool(use_on_oom=True)
+graph, stream = torch.npu.NPUGraph(), torch.npu.Stream()
+def take(mib):
+    return torch.empty(mib << 20, dtype=torch.uint8, device="npu")
+with torch.npu.stream(stream):
+    with torch.npu.use_mem_pool(pool):
+        take(48)
+    try:
+        with torch.npu.graph(graph, stream=stream):
+            take(40)
+    except torch.OutOfMemoryError:
+        print("refused")
+    take(40)
+"""
+    assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["refused"]
+
+
 def test_a_pool_takes_its_memory_from_the_users_allocator(library):
     import ctypes
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/driver/host/host_driver.h"
 
 namespace npu::by_hand {
 namespace {

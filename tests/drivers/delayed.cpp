@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "csrc/driver/driver.h"
-#include "csrc/driver/host/host_driver.h"
 
 namespace {
 

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/driver/host/host_driver.h"
 
 namespace {
 

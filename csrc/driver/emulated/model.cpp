@@ -12,16 +12,16 @@ void DeviceModel::remove(Queue* queue) {
   std::erase_if(queues_, [&](const auto& q) { return q.get() == queue; });
 }
 
-void DeviceModel::submit(Queue& queue, const Task& task) {
-  queue.waiting_.push_back(task);
+void DeviceModel::submit(Queue& queue, const Job& job) {
+  queue.waiting_.push_back(job);
   queue.expected_end_ =
-      std::max(queue.expected_end_, task.ready) + task.overhead + task.work;
+      std::max(queue.expected_end_, job.ready) + job.overhead + job.work;
 }
 
 uint64_t DeviceModel::start_of(const Queue& queue) const {
-  const Task& task = queue.waiting_.front();
-  const auto& servers = servers_[size_t(task.engine)];
-  return std::max({task.ready, queue.free_at_,
+  const Job& job = queue.waiting_.front();
+  const auto& servers = servers_[size_t(job.engine)];
+  return std::max({job.ready, queue.free_at_,
                    *std::min_element(servers.begin(), servers.end())});
 }
 
@@ -29,23 +29,23 @@ uint64_t DeviceModel::start_of(const Queue& queue) const {
 // is given the rates of the whole device, and together they must not exceed
 // those.
 void DeviceModel::begin(Queue& queue, uint64_t start) {
-  const Task task = queue.waiting_.front();
+  const Job job = queue.waiting_.front();
   queue.waiting_.pop_front();
-  auto& servers = servers_[size_t(task.engine)];
+  auto& servers = servers_[size_t(job.engine)];
   uint64_t& server = *std::min_element(servers.begin(), servers.end());
-  uint64_t end = start + task.overhead + task.work;
-  if (task.engine == Engine::kCompute && task.work) {
-    end = std::max(start + task.overhead, work_free_) + task.work;
+  uint64_t end = start + job.overhead + job.work;
+  if (job.engine == Engine::kCompute && job.work) {
+    end = std::max(start + job.overhead, work_free_) + job.work;
     work_free_ = end;
   }
   server = end;
-  queue.last_ = task;
+  queue.last_ = job;
   queue.server_ = &server;
   const uint64_t alone =
-      std::max(queue.free_at_, task.ready) + task.overhead + task.work;
+      std::max(queue.free_at_, job.ready) + job.overhead + job.work;
   queue.expected_end_ += end - alone;
   queue.free_at_ = end;
-  queue.begun.push_back({task.number, start, end});
+  queue.begun.push_back({job.number, start, end});
 }
 
 std::pair<DeviceModel::Turn, DeviceModel::Queue*> DeviceModel::next() const {
@@ -87,8 +87,8 @@ void DeviceModel::reset(Queue& queue, uint64_t now) {
 uint64_t DeviceModel::next_end(const Queue& queue) const {
   if (!queue.begun.empty()) return queue.begun.front().end;
   if (queue.waiting_.empty()) return 0;
-  const Task& task = queue.waiting_.front();
-  return start_of(queue) + task.overhead + task.work;
+  const Job& job = queue.waiting_.front();
+  return start_of(queue) + job.overhead + job.work;
 }
 
 }  // namespace npu

@@ -16,10 +16,11 @@ class DeviceModel {
  public:
   enum class Engine { kCompute, kCopy, kNetwork };
 
-  struct Task {
+  // A task, or a part of one.
+  struct Job {
     uint64_t number;
     Engine engine;
-    uint64_t ready;     // the task does not start before
+    uint64_t ready;     // it does not start before
     uint64_t overhead;  // ns beside the work; those of several queues overlap
     uint64_t work;      // ns in which it has the device for itself
   };
@@ -41,8 +42,8 @@ class DeviceModel {
    private:
     friend class DeviceModel;
     const int priority_;
-    std::deque<Task> waiting_;
-    Task last_{};                 // the one that has begun last,
+    std::deque<Job> waiting_;
+    Job last_{};                  // the one that has begun last,
     uint64_t* server_ = nullptr;  // and what it has
     uint64_t free_at_ = 0;
     uint64_t expected_end_ = 0;
@@ -56,7 +57,7 @@ class DeviceModel {
   Queue* add(int priority);
   void remove(Queue* queue);
 
-  void submit(Queue& queue, const Task& task);
+  void submit(Queue& queue, const Job& job);
   // When the next task starts, if nothing is submitted before; UINT64_MAX where
   // none waits. Of tasks with equal starts the more urgent queue's is next,
   // then that of the queue which has been free for longest.

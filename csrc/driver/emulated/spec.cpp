@@ -2,9 +2,13 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
+
+#include "csrc/base/env.h"
 
 namespace npu {
 namespace {
@@ -15,89 +19,66 @@ namespace {
                            "': expected " + expected);
 }
 
-struct Number {
-  const char* key;
-  double EmulatedSpec::*to;
-  bool may_be_zero;
-};
-constexpr Number kNumbers[] = {
-    {"memory", &EmulatedSpec::memory, false},
-    {"bandwidth", &EmulatedSpec::bandwidth, false},
-    {"cache", &EmulatedSpec::cache, true},
-    {"cache_bandwidth", &EmulatedSpec::cache_bandwidth, false},
-    {"link", &EmulatedSpec::link, false},
-    {"fp64", &EmulatedSpec::fp64, false},
-    {"fp32", &EmulatedSpec::fp32, false},
-    {"fp16", &EmulatedSpec::fp16, false},
-    {"int8", &EmulatedSpec::int8, false},
-    {"convolution", &EmulatedSpec::convolution, false},
-    {"depthwise", &EmulatedSpec::depthwise, false},
-    {"attention", &EmulatedSpec::attention, false},
-    {"recurrent", &EmulatedSpec::recurrent, false},
-    {"function", &EmulatedSpec::function, false},
-    {"reduction", &EmulatedSpec::reduction, false},
-    {"gather", &EmulatedSpec::gather, false},
-    {"launch_ns", &EmulatedSpec::launch_ns, true},
-    {"kernel_ns", &EmulatedSpec::kernel_ns, true},
-    {"step_ns", &EmulatedSpec::step_ns, true},
-    {"complete_ns", &EmulatedSpec::complete_ns, true},
-    {"copy_ns", &EmulatedSpec::copy_ns, true},
-};
+// Where the keys of one kind are kept.
+template <typename T>
+using Places = std::initializer_list<std::pair<const char*, T*>>;
 
-struct Count {
-  const char* key;
-  int EmulatedSpec::*to;
-};
-constexpr Count kCounts[] = {
-    {"concurrency", &EmulatedSpec::concurrency},
-    {"copy_engines", &EmulatedSpec::copy_engines},
-    {"queue_room", &EmulatedSpec::queue_room},
-};
-
-double number(const std::string& key, const std::string& text,
-              const char* expected) {
-  char* end;
-  const double value = strtod(text.c_str(), &end);
-  if (text.empty() || *end || !std::isfinite(value))
-    refuse(key, text, expected);
-  return value;
+// Reads the value of `key` if it is among `places`.
+template <typename T, typename Valid>
+bool take(const std::string& key, const std::string& text, Places<T> places,
+          const char* expected, Valid valid) {
+  for (const auto& [name, place] : places) {
+    if (key != name) continue;
+    char* end;
+    const double value = strtod(text.c_str(), &end);
+    if (text.empty() || *end || !std::isfinite(value) || !valid(value))
+      refuse(key, text, expected);
+    *place = T(value);
+    return true;
+  }
+  return false;
 }
 
-void set(EmulatedSpec& spec, const std::string& key, const std::string& text) {
-  if (key == "name") {
-    spec.name = text;
-    return;
-  }
-  if (key == "overcommit") {
-    if (text != "0" && text != "1") refuse(key, text, "0 or 1");
-    spec.overcommits = text == "1";
-    return;
-  }
-  if (key == "compute") {
-    if (text != "none" && text != "real") refuse(key, text, "none or real");
-    spec.computes = text == "real";
-    return;
-  }
-  for (const Number& n : kNumbers) {
-    if (key != n.key) continue;
-    const char* expected =
-        n.may_be_zero ? "a number, not below 0" : "a number above 0";
-    const double value = number(key, text, expected);
-    if (value < 0 || (value == 0 && !n.may_be_zero))
-      refuse(key, text, expected);
-    spec.*n.to = value;
-    return;
-  }
-  for (const Count& c : kCounts) {
-    if (key != c.key) continue;
-    const char* expected = "a whole number from 1 to 65536";
-    const double value = number(key, text, expected);
-    if (value < 1 || value > 65536 || value != std::floor(value))
-      refuse(key, text, expected);
-    spec.*c.to = int(value);
-    return;
-  }
-  refuse(key, text, "a key that npu_dispatch knows (docs/plan.md)");
+void set(EmulatedSpec& s, const std::string& key, const std::string& text) {
+  const auto part = [&s](Arithmetic a) { return &s.of_peak[size_t(a)]; };
+  const auto rate = [&s](Traffic t) { return &s.of_bandwidth[size_t(t)]; };
+  const bool known =
+      take<double>(key, text,
+                   {{"memory", &s.memory},
+                    {"bandwidth", &s.bandwidth},
+                    {"cache_bandwidth", &s.cache_bandwidth},
+                    {"link", &s.link},
+                    {"fp64", &s.fp64},
+                    {"fp32", &s.fp32},
+                    {"fp16", &s.fp16},
+                    {"int8", &s.int8},
+                    {"convolution", part(Arithmetic::kConvolution)},
+                    {"depthwise", part(Arithmetic::kDepthwise)},
+                    {"attention", part(Arithmetic::kAttention)},
+                    {"recurrent", part(Arithmetic::kRecurrence)},
+                    {"function", rate(Traffic::kFunction)},
+                    {"reduction", rate(Traffic::kReduction)},
+                    {"gather", rate(Traffic::kGather)}},
+                   "a number above 0", [](double v) { return v > 0; }) ||
+      take<double>(key, text,
+                   {{"cache", &s.cache},
+                    {"launch_ns", &s.launch_ns},
+                    {"kernel_ns", &s.kernel_ns},
+                    {"step_ns", &s.step_ns},
+                    {"complete_ns", &s.complete_ns},
+                    {"copy_ns", &s.copy_ns}},
+                   "a number, not below 0", [](double v) { return v >= 0; }) ||
+      take<int>(key, text,
+                {{"concurrency", &s.concurrency},
+                 {"copy_engines", &s.copy_engines},
+                 {"queue_room", &s.queue_room}},
+                "a whole number from 1 to 65536",
+                [](double v) {
+                  return v >= 1 && v <= 65536 && v == std::floor(v);
+                }) ||
+      take<int>(key, text, {{"overcommit", &s.overcommit}}, "0 or 1",
+                [](double v) { return v == 0 || v == 1; });
+  if (!known) refuse(key, text, "a key that npu_dispatch knows (docs/plan.md)");
 }
 
 }  // namespace
@@ -111,18 +92,40 @@ double EmulatedSpec::flops_of(int itemsize) const {
 
 EmulatedSpec parse_emulated_spec(const std::string& text) {
   EmulatedSpec spec;
-  std::string line;
   std::string lines = text;
-  for (char& c : lines)
-    if (c == ';') c = '\n';
+  std::replace(lines.begin(), lines.end(), ';', '\n');
   std::istringstream in(lines);
-  while (std::getline(in, line)) {
+  for (std::string line; std::getline(in, line);) {
     if (line.empty()) continue;
     const size_t at = line.find('=');
     if (at == std::string::npos) refuse(line, "", "key=value");
     set(spec, line.substr(0, at), line.substr(at + 1));
   }
   return spec;
+}
+
+const EmulatedSpec& emulated_spec() {
+  static const EmulatedSpec spec =
+      parse_emulated_spec(env_string("NPU_EMULATED", ""));
+  return spec;
+}
+
+TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
+  using Engine = DeviceModel::Engine;
+  if (work.kind == WorkKind::kCopy)
+    return {Engine::kCopy, uint64_t(spec.copy_ns),
+            uint64_t(work.bytes / spec.link)};
+  if (work.kind == WorkKind::kSleep)
+    return {Engine::kCompute, work.sleep_ns, 0};
+  const double peak =
+      spec.flops_of(work.itemsize) * spec.of_peak[size_t(work.arithmetic)];
+  const double rate =
+      (work.bytes <= spec.cache ? spec.cache_bandwidth : spec.bandwidth) *
+      spec.of_bandwidth[size_t(work.traffic)];
+  return {
+      Engine::kCompute,
+      uint64_t(spec.kernel_ns) + uint64_t(work.steps) * uint64_t(spec.step_ns),
+      uint64_t(std::max(work.flops / peak, work.bytes / rate))};
 }
 
 }  // namespace npu

@@ -1,26 +1,29 @@
-// What a stated device can do: the numbers of its data sheet.
+// What a stated device can do: the numbers of its data sheet, and how long a
+// task takes by them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+
+#include "csrc/driver/emulated/model.h"
+#include "csrc/driver/emulated/work.h"
 
 namespace npu {
 
 // Times are in ns and rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. The
 // defaults are those of a fast device, so that the engine is what takes time.
 struct EmulatedSpec {
-  std::string name = "plain";
-  bool computes = false;          // compute=real
   double memory = 16e9;           // bytes
   double bandwidth = 1000;        // of device memory
   double cache = 0;               // bytes; a kernel that touches no more...
   double cache_bandwidth = 1000;  // ...moves them at this rate
   double link = 25;               // each copy engine, to and from the host
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
-  // Which part of the peak they reach.
-  double convolution = 1, depthwise = 1, attention = 1, recurrent = 1;
-  // Which part of the rate of memory they reach.
-  double function = 1, reduction = 1, gather = 1;
+  // By Arithmetic: which part of the peak it reaches.
+  std::array<double, 5> of_peak{1, 1, 1, 1, 1};
+  // By Traffic: which part of the rate of memory it reaches.
+  std::array<double, 4> of_bandwidth{1, 1, 1, 1};
   double launch_ns = 2'000;    // from submit() to the earliest start
   double kernel_ns = 1'000;    // beside the work, of each kernel
   double step_ns = 0;          // beside that, of each time step of an LSTM
@@ -29,8 +32,7 @@ struct EmulatedSpec {
   int concurrency = 16;        // kernels that may be under way at once
   int copy_engines = 2;
   int queue_room = 1024;  // tasks in flight for each queue
-  // Whether a program gets more memory than the device has.
-  bool overcommits = false;
+  int overcommit = 0;     // 1: programs get more memory than the device has
 
   // The peak for elements of `itemsize` bytes.
   double flops_of(int itemsize) const;
@@ -39,5 +41,16 @@ struct EmulatedSpec {
 // Reads "key=value" pairs separated by newlines or semicolons. Throws a
 // runtime_error that names the key, what was found and what was expected.
 EmulatedSpec parse_emulated_spec(const std::string& text);
+
+// What NPU_EMULATED says. Throws as above.
+const EmulatedSpec& emulated_spec();
+
+// In ns, as DeviceModel::Job has them.
+struct TaskCost {
+  DeviceModel::Engine engine;
+  uint64_t overhead;
+  uint64_t work;
+};
+TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work);
 
 }  // namespace npu

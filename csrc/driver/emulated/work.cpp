@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "csrc/driver/view.h"
+#include "csrc/driver/driver.h"
 
 namespace npu {
 namespace {
@@ -33,37 +33,27 @@ bool gives_result_in_out(const char* name) {
 }
 
 // The shapes of a task's tensors, in the order of its arguments.
-class Shapes {
- public:
-  Shapes(const npu_kernel& kernel, const uint64_t* words) {
-    for (uint32_t i = 0; i < kernel.n_views; ++i) {
-      all_.push_back(sizes_of(kernel.views[i], words));
-      writes_.push_back(kernel.views[i].access & NPU_WRITE);
-    }
-  }
-  size_t size() const { return all_.size(); }
-  const Sizes& operator[](size_t i) const { return all_[i]; }
-  bool writes(size_t i) const { return writes_[i]; }
-  bool rank(size_t i, size_t rank) const {
-    return i < all_.size() && all_[i].size() == rank;
-  }
+struct Shapes : std::vector<Sizes> {
+  const npu_kernel& kernel;
 
- private:
-  std::vector<Sizes> all_;
-  std::vector<bool> writes_;
+  Shapes(const npu_kernel& kernel, const uint64_t* words) : kernel(kernel) {
+    for (uint32_t i = 0; i < kernel.n_views; ++i)
+      push_back(sizes_of(kernel.views[i], words));
+  }
+  bool writes(size_t i) const { return kernel.views[i].access & NPU_WRITE; }
+  bool rank(size_t i, size_t rank) const {
+    return i < size() && at(i).size() == rank;
+  }
 };
 
-// The product of the tensors `a` [m, k] and `a + 1` [k, n].
-double mm(const Shapes& s, size_t a) {
-  if (!s.rank(a, 2) || !s.rank(a + 1, 2)) return 0;
-  return 2 * product(s[a]) * double(s[a + 1][1]);
+// The product of the tensors `a` [.., m, k] and `a + 1` [.., k, n].
+double by_matrix(const Shapes& s, size_t a, size_t rank) {
+  if (!s.rank(a, rank) || !s.rank(a + 1, rank)) return 0;
+  return 2 * product(s[a]) * double(s[a + 1].back());
 }
-double bmm(const Shapes& s, size_t a) {
-  if (!s.rank(a, 3) || !s.rank(a + 1, 3)) return 0;
-  return 2 * product(s[a]) * double(s[a + 1][2]);
-}
-double mv(const Shapes& s, size_t a) {
-  return s.rank(a, 2) ? 2 * product(s[a]) : 0;
+// The product of the tensor `a` and a vector.
+double by_vector(const Shapes& s, size_t a, size_t rank) {
+  return s.rank(a, rank) ? 2 * product(s[a]) : 0;
 }
 // x [.., in] times weight [out, in].
 double linear(const Shapes& s) {
@@ -148,16 +138,15 @@ bool multiplies_narrow(std::string_view name) {
 }
 
 double flops_of(std::string_view name, const Shapes& s) {
-  if (name == "mm" || multiplies_narrow(name)) return mm(s, 0);
+  if (name == "mm" || multiplies_narrow(name)) return by_matrix(s, 0, 2);
   if (name == "addmm" || name == "_addmm_activation" || name == "addmm_")
-    return mm(s, 1);
-  if (name == "bmm") return bmm(s, 0);
+    return by_matrix(s, 1, 2);
+  if (name == "bmm") return by_matrix(s, 0, 3);
   if (name == "baddbmm" || name == "addbmm" || name == "baddbmm_")
-    return bmm(s, 1);
-  if (name == "mv") return mv(s, 0);
-  if (name == "addmv" || name == "addmv_") return mv(s, 1);
-  if (name == "dot" || name == "vdot")
-    return s.rank(0, 1) ? 2 * product(s[0]) : 0;
+    return by_matrix(s, 1, 3);
+  if (name == "mv") return by_vector(s, 0, 2);
+  if (name == "addmv" || name == "addmv_") return by_vector(s, 1, 2);
+  if (name == "dot" || name == "vdot") return by_vector(s, 0, 1);
   if (name == "linear" || name == "mkldnn_linear") return linear(s);
   if (name.find("conv") != name.npos)
     return name.find("backward") != name.npos ? convolution_backward(s)
@@ -198,8 +187,7 @@ Arithmetic arithmetic_of(std::string_view name, const Shapes& s) {
              : Arithmetic::kConvolution;
 }
 
-}  // namespace
-
+// Bytes of a view; elements that it repeats (by a stride of 0) count once.
 double bytes_of(const npu_view& view, const uint64_t* words) {
   if (is_range(view)) return double(words[view.ndim]) * view.itemsize;
   double bytes = view.itemsize;
@@ -208,6 +196,8 @@ double bytes_of(const npu_view& view, const uint64_t* words) {
       bytes *= double(view.sizes[i]);
   return bytes;
 }
+
+}  // namespace
 
 TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   TaskWork work;

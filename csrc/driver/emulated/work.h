@@ -45,7 +45,8 @@ struct TaskWork {
 // LSTM layers as torch.utils.flop_counter does; those of other operators are 0.
 TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words);
 
-// Bytes of a view; elements that it repeats (by a stride of 0) count once.
-double bytes_of(const npu_view& view, const uint64_t* words);
+// The same, of a task of the emulated driver, which knows what is device
+// memory: copies from and to other memory cross the link.
+TaskWork emulated_work(const npu_kernel& kernel, const uint64_t* words);
 
 }  // namespace npu

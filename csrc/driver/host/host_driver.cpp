@@ -1,4 +1,4 @@
-#include "csrc/driver/host/host_driver.h"
+#include "csrc/driver/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,13 +11,12 @@
 
 #include <string>
 
+#include "csrc/base/align.h"
 #include "csrc/base/env.h"
 #include "csrc/driver/host/host_memory.h"
 
 namespace npu {
 namespace {
-
-constexpr int kMaxDevices = 64;
 
 // ASCEND_RT_VISIBLE_DEVICES lists ascending indices. Reading stops at the first
 // bad item, and a wrong order means no device at all.
@@ -73,8 +72,7 @@ void segment_free(int, void* segment, size_t bytes) { munmap(segment, bytes); }
 
 // The size of the whole pages that a mapping of `bytes` takes.
 size_t page_round(size_t bytes) {
-  const auto page = size_t(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  return round_up(bytes, size_t(sysconf(_SC_PAGESIZE)));
 }
 
 // Nobody may make the file shorter: an access behind its end would kill the

@@ -1,4 +1,4 @@
-#include "csrc/driver/null/null_driver.h"
+#include "csrc/driver/driver.h"
 
 #include <stdlib.h>
 

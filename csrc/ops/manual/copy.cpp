@@ -18,7 +18,6 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
-#include "csrc/observe/profile.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernel_mode.h"

@@ -3,7 +3,6 @@
 from npu_dispatch.npu.memory.history import (
     _dump_snapshot as _dump_snapshot,
     _record_memory_history as _record_memory_history,
-    _set_allocator_settings as _set_allocator_settings,
     _snapshot as _snapshot,
 )
 from npu_dispatch.npu.memory.pool import (
@@ -45,6 +44,9 @@ from npu_dispatch.npu.memory.statistics import (
     set_per_process_memory_fraction,
 )
 from npu_dispatch.npu.monitoring.processes import list_gpu_processes
+from npu_dispatch.npu.runtime.alloc_conf import (
+    _set_allocator_settings as _set_allocator_settings,
+)
 
 __all__ = [
     "MemPool",

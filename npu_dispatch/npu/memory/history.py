@@ -11,6 +11,7 @@ from typing import Any
 from torch._utils import _augment_memory_snapshot_stack_traces
 
 from npu_dispatch import _C
+from npu_dispatch.npu.runtime.alloc_conf import allocator_settings
 from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
@@ -18,19 +19,8 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 __all__ = [
     "_dump_snapshot",
     "_record_memory_history",
-    "_set_allocator_settings",
     "_snapshot",
 ]
-
-
-def _set_allocator_settings(env: str) -> None:
-    """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
-
-    `env` has the form of that variable, "key:value,key:value". Raises RuntimeError,
-    and changes nothing, for a key that the variable does not have, or a value that
-    the key does not accept.
-    """
-    _C.set_allocator_settings(env)
 
 
 _ACTIONS = (
@@ -116,7 +106,7 @@ def _snapshot(
     snapshot: Any = {
         "segments": segments,
         "device_traces": [t if only in (None, i) else [] for i, t in enumerate(traces)],
-        "allocator_settings": _C.allocator_settings()
+        "allocator_settings": allocator_settings()
         | {
             "pinned_num_register_threads": 1,
             "release_lock_on_malloc": True,

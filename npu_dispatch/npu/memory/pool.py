@@ -118,10 +118,10 @@ class MemPool:
 
     allocator: where the memory comes from, an NPUPluggableAllocator's allocator(); by
     default the driver. use_on_oom: before other allocations run out of memory, they
-    get what is free in the pool. no_split: no two tensors share a segment. When the
-    pool is deleted, its free memory is released; empty_cache() releases the rest
-    later. A graph captured with `pool=pool.id` belongs to the pool: their memory goes
-    by one name, and never overlaps.
+    get what is free in the pool. no_split: no two tensors share a segment. A graph
+    captured with `pool=pool.id` belongs to the pool: their memory goes by one name, and
+    never overlaps. When the pool and its graphs are gone, its free memory is released;
+    empty_cache() releases the rest later.
     """
 
     def __init__(

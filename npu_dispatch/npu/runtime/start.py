@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from npu_dispatch import _C
+from npu_dispatch.config import variable
 from npu_dispatch.errors import DeferredNpuCallError
 from npu_dispatch.npu.runtime.codes import coded
 
@@ -15,6 +16,7 @@ _lock = threading.RLock()
 # A call leaves the list only when it has returned, so that other threads take the
 # lock until then.
 _waiting: list[Callable[[], object]] = []
+_started = False  # _C.init() has returned
 _running = False  # under the lock: the thread is inside a call of the list
 
 
@@ -35,7 +37,8 @@ def init() -> None:
 
 def _lazy_init() -> None:
     """Start the runtime unless it runs; raise RuntimeError in a bad fork."""
-    if is_initialized() and not _waiting:
+    global _started
+    if _started and not _waiting and not _C.in_bad_fork():
         return
     if _C.in_bad_fork():
         raise coded(
@@ -46,7 +49,13 @@ def _lazy_init() -> None:
     with _lock:
         if _running:
             return
+        if variable("PYTORCH_NPU_ALLOC_CONF"):
+            # Who sets nothing does not pay for the import.
+            from npu_dispatch.npu.runtime import alloc_conf
+
+            alloc_conf.read_environment()
         _C.init()
+        _started = True
         while _waiting:
             _run_next()
 

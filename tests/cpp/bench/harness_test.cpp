@@ -1,5 +1,5 @@
-// Which repetitions count, and what is measured between two CPUs; how far apart
-// they are is not known here.
+// Which repetitions count (bench/cpp/harness.h), and what is measured between
+// two CPUs.
 #include "bench/cpp/harness.h"
 
 #include "tests/cpp/check.h"
@@ -41,6 +41,7 @@ TEST(Repeat, WhereNoneIsNearTheFiguresAreOfThoseLeftOut) {
   EXPECT_EQ(median(found.counted()), 6);
 }
 
+// How far apart the two are is not known here.
 TEST(CoreDistance, IsMeasuredBetweenTwoCpus) {
   cpu_set_t before;
   sched_getaffinity(0, sizeof before, &before);

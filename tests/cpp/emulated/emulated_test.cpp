@@ -3,7 +3,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "csrc/driver/emulated/cost.h"
 #include "csrc/driver/emulated/model.h"
 #include "csrc/driver/emulated/spec.h"
 #include "csrc/driver/emulated/work.h"
@@ -151,11 +150,10 @@ bool has(const std::string& text, const char* part) {
 
 TEST(EmulatedSpec, TakesWhatIsGiven) {
   const EmulatedSpec spec =
-      parse_emulated_spec("name=A;fp32=19.5e3;compute=real\ncopy_engines=3");
-  EXPECT_EQ(spec.name, std::string("A"));
+      parse_emulated_spec("fp32=19.5e3;gather=0.5\ncopy_engines=3");
   EXPECT_EQ(spec.fp32, 19500.0);
   EXPECT_EQ(spec.copy_engines, 3);
-  EXPECT_TRUE(spec.computes);
+  EXPECT_EQ(spec.of_bandwidth[size_t(Traffic::kGather)], 0.5);
   EXPECT_EQ(spec.flops_of(4), 19500.0);
   EXPECT_EQ(spec.flops_of(2), spec.fp16);
 }
@@ -165,8 +163,9 @@ TEST(EmulatedSpec, NamesKeyFoundAndExpected) {
   EXPECT_TRUE(has(fault("link=0"), "link='0'"));
   EXPECT_TRUE(has(fault("launch_ns=-1"), "not below 0"));
   EXPECT_TRUE(has(fault("concurrency=1.5"), "whole number"));
-  EXPECT_TRUE(has(fault("compute=some"), "none or real"));
+  EXPECT_TRUE(has(fault("overcommit=2"), "0 or 1"));
   EXPECT_TRUE(has(fault("speed=1"), "speed"));
+  EXPECT_TRUE(has(fault("compute=real"), "a key that npu_dispatch knows"));
   EXPECT_TRUE(has(fault("speed"), "key=value"));
   EXPECT_TRUE(fault("launch_ns=0").empty());
 }
@@ -246,8 +245,8 @@ TEST(TaskCost, EachWayOfMovingBytesHasItsRate) {
   EmulatedSpec spec;
   spec.bandwidth = 2;
   spec.kernel_ns = 0;
-  spec.function = 0.5;
-  spec.gather = 0.25;
+  spec.of_bandwidth[size_t(Traffic::kFunction)] = 0.5;
+  spec.of_bandwidth[size_t(Traffic::kGather)] = 0.25;
   TaskWork work;
   work.bytes = 1000;
   EXPECT_EQ(cost_of(spec, work).work, 500u);

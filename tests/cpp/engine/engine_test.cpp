@@ -15,17 +15,15 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
-#include "csrc/engine/profiling.h"
-#include "csrc/engine/stillness.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/launch_blocking.h"
+#include "csrc/taskqueue/this_thread.h"
+#include "csrc/torch/stillness.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
@@ -333,62 +331,24 @@ struct Counted final : Observer {
   int tasks = 0;
   bool submitted(Stream&, uint64_t, const Task&) override {
     ++tasks;
-    return true;
+    return false;
   }
 };
 
 TEST_ALONE(Engine, TellsAnObserverOfPresentAndFutureStreams) {
   Counted counted;
   Stream& present = current_stream(0);
-  install_observer(&counted);
+  install_observer(counted, true);
   Stream& future = next_stream(0, StreamPool::kNormal);
   submit(present, kNothing, {});
   submit(future, kNothing, {});
   EXPECT_EQ(counted.tasks, 2);
   synchronize_device(0, WaitReason::kDeviceSync);
-  install_observer(nullptr);
-  EXPECT_TRUE(observer() == nullptr);
+  install_observer(counted, false);
+  EXPECT_TRUE(observers() == nullptr);
   submit(present, kNothing, {});
   submit(next_stream(0, StreamPool::kHigh), kNothing, {});
   EXPECT_EQ(counted.tasks, 2);
-}
-
-TEST_ALONE(Engine, ProfilesPresentAndFutureStreamsFromItsBeginToItsEnd) {
-  Stream& present = current_stream(0);
-  submit(present, kNothing, {});
-  start_profile();
-  Stream& future = next_stream(0, StreamPool::kNormal);
-  for (int i = 0; i < 3; ++i) submit(present, kNothing, {});
-  submit(future, kNothing, {});
-  synchronize_device(0, WaitReason::kDeviceSync);
-  EXPECT_EQ(stop_profile().size(), 4);
-  submit(present, kNothing, {});
-  synchronize_device(0, WaitReason::kDeviceSync);
-  EXPECT_EQ(stop_profile().size(), 0);
-
-  // Neither the records nor the scopes of an earlier profile are part of the
-  // next one.
-  enter_scope(Scope::kOperator, 7);
-  present.set_profiled(true);
-  submit(present, kNothing, {});
-  synchronize_device(0, WaitReason::kDeviceSync);
-  start_profile();
-  submit(present, kNothing, {});
-  enter_scope(Scope::kRange, 8);
-  submit(present, kNothing, {});
-  leave_scope(Scope::kRange);
-  leave_scope(Scope::kRange);  // it was entered before the profile
-  synchronize_device(0, WaitReason::kDeviceSync);
-  { RunsOnCaller here(present, "test::here"); }
-  const auto runs = stop_profile();
-  EXPECT_EQ(runs.size(), 3);
-  EXPECT_TRUE(runs[0].launch.op == 0 && runs[0].launch.range == 0);
-  EXPECT_TRUE(runs[1].launch.op == 0 && runs[1].launch.range == 8);
-  EXPECT_TRUE(runs[1].launch.thread == gettid());
-  EXPECT_TRUE(runs[2].launch.thread == 0 && runs[2].launch.range == 0);
-  EXPECT_EQ(std::string(runs[2].name), "test::here");
-  EXPECT_TRUE(runs[2].started <= runs[2].ended);
-  EXPECT_TRUE(runs[0].device == 0 && runs[0].stream == present.id());
 }
 
 TEST(LaunchBlocking, IsTakenFromEachOfItsVariablesAndFromTheCaller) {

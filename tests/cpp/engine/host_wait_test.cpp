@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/engine/blocking.h"
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/switches.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
@@ -52,7 +53,7 @@ struct Blocked {
   }
   // Lets the host wait as usual, until the stream has done all.
   void go_on() {
-    set_host_wait_hooks({});
+    hooks = {};
     gate.open();
     drain(stream);
   }
@@ -65,7 +66,7 @@ const DeviceBlock& device() { return segment().devices[0]; }
 TEST_ALONE(HostWait, CallsTheHooksAroundTheSleepAndCountsTheReason) {
   constexpr int kReason = int(WaitReason::kItem);
   Blocked b;
-  set_host_wait_hooks({release, reacquire, open_the_gate, nullptr, nullptr});
+  hooks = {release, reacquire, open_the_gate};
   b.wait(WaitReason::kItem);
   EXPECT_TRUE(asked > 0 && released > 0);
   EXPECT_EQ(released.load(), held_again.load());
@@ -83,7 +84,7 @@ void refuse(const HostWait& w) {
 
 TEST_ALONE(HostWait, CanBeRefusedWhileItIsWatched) {
   Blocked b;
-  set_host_wait_hooks({nullptr, nullptr, nullptr, refuse, nullptr});
+  hooks = {.before_wait = refuse};
   watch_host_waits(true);
   // This wait would never end.
   EXPECT_THROWS(b.wait(WaitReason::kItem, "item"), std::runtime_error);
@@ -115,9 +116,10 @@ TEST_ALONE(HostWait, IsToldWhenItTookTimeAndAlwaysWhileWatched) {
   drain(current_stream(0));
   Blocked b;
   submit(b.stream, kNothing, {});
-  set_host_wait_hooks({nullptr, nullptr, open_the_gate,
-                       [](const HostWait& w) { before.push_back(w.pending); },
-                       tell});
+  hooks = {
+      .check_interrupt = open_the_gate,
+      .before_wait = [](const HostWait& w) { before.push_back(w.pending); },
+      .after_wait = tell};
   b.wait(WaitReason::kCopy, "copy");
   EXPECT_EQ(told.size(), 1);
   EXPECT_TRUE(told[0].ns > 0 && before.empty());
@@ -152,11 +154,9 @@ TEST_ALONE(HostWait, EndsAfterTheTimeThatTheEnvironmentGivesIt) {
   }
   EXPECT_TRUE(now_ns() - began >= 1'000'000);
   EXPECT_TRUE(why.find("ACL_STREAM_TIMEOUT") != std::string::npos);
-  set_host_wait_hooks({nullptr, nullptr,
-                       [] {
-                         if (++asked == 3) gate_to_open->open();
-                       },
-                       nullptr, nullptr});
+  hooks = {.check_interrupt = [] {
+    if (++asked == 3) gate_to_open->open();
+  }};
   b.wait(WaitReason::kDeviceSync);  // three times 50 ms
   EXPECT_TRUE(asked >= 3);
 }
@@ -175,7 +175,7 @@ TEST_ALONE(HostWait, ForSpaceIsToldAndCountedByItsStream) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 16);
   Blocked b(stream);
   while (stream.tail() < 16) submit(stream, kNothing, {});
-  set_host_wait_hooks({nullptr, nullptr, open_the_gate, nullptr, tell});
+  hooks = {.check_interrupt = open_the_gate, .after_wait = tell};
   submit(stream, kNothing, {});
   EXPECT_EQ(told.size(), 1);
   EXPECT_TRUE(told[0].reason == kFullQueue && told[0].ns > 0);
@@ -192,7 +192,7 @@ TEST_ALONE(HostWait, ForSpaceIsToldAndCountedByItsStream) {
 TEST_ALONE(HostWait, ThatIsInterruptedIsCountedToItsEndAndHarmsNothing) {
   constexpr int kReason = int(WaitReason::kItem);
   Blocked b;
-  set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+  hooks = {release, reacquire, interrupt};
   EXPECT_THROWS(b.wait(WaitReason::kItem), std::runtime_error);
   EXPECT_EQ(released.load(), held_again.load());
   EXPECT_EQ(device().waits[kReason].load(), 1);
@@ -213,12 +213,12 @@ TEST_ALONE(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
   Blocked b(stream);
   for (uint64_t i = 1; i < stream.capacity(); ++i)
     submit(stream, kAppend, {word(&got), i}, 40);
-  set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+  hooks = {release, reacquire, interrupt};
   const uint64_t before = stream.tail();
   EXPECT_THROWS(submit(stream, kAppend, {word(&got), 0}, 40),
                 std::runtime_error);
   EXPECT_EQ(stream.tail(), before);
-  set_host_wait_hooks({});
+  hooks = {};
   b.gate.open();
   submit(stream, kAppend, {word(&got), before}, 40);
   drain(stream);
@@ -228,12 +228,12 @@ TEST_ALONE(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
 TEST_ALONE(HostWait, IsNotAskedOfAnEventThatIsRecordedWhereLaunchesBlock) {
   Blocked b;
   set_launch_blocking(true);
-  set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+  hooks = {release, reacquire, interrupt};
   Event event(Timing::kOn);
   EXPECT_TRUE(event.record(b.stream));
   EXPECT_TRUE(asked == 0 && event.recorded() && event.number() == 2);
   EXPECT_TRUE(!event.done());
-  set_host_wait_hooks({});
+  hooks = {};
   b.gate.open();
   event.synchronize();
   EXPECT_TRUE(event.time_ns() != 0);
@@ -243,7 +243,7 @@ TEST_ALONE(HostWait, OfALaunchThatBlocksLeavesForeignWorkQueued) {
   static int runs = 0, releases = 0;
   Blocked b;
   set_launch_blocking(true);
-  set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+  hooks = {release, reacquire, interrupt};
   const ForeignWork work{"work",
                          [](void*, uint64_t, npu_failure&) {
                            ++runs;

@@ -3,13 +3,15 @@
 // are tested for each way to launch (tests/cpp/states).
 #include <signal.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "csrc/engine/engine.h"
-#include "csrc/engine/stillness.h"
 #include "csrc/graph/graph.h"
+#include "csrc/taskqueue/completion_port.h"
+#include "csrc/torch/stillness.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"
@@ -44,6 +46,34 @@ TEST_ALONE(NoMemory, RefusesAStreamAndMakesItLater) {
   submit(stream, kAppend, {word(&got), 1});
   drain(stream);
   EXPECT_EQ(got.size(), 1);
+}
+
+// Nobody could tell a launcher what to do about it: it passes failures on, to
+// the streams and the event loops that wait for it.
+TEST_ALONE(NoMemory, LetsALauncherPassAFailureOn) {
+  Stream &failing = side_stream(), &waiting = side_stream();
+  std::unique_ptr<CompletionPort, void (*)(CompletionPort*)> port(
+      CompletionPort::make(), [](CompletionPort* p) { p->release(); });
+  CompletionPtr completion;
+  Gate gate;
+  submit(failing, kGate, {word(&gate)});
+  submit(failing, kFail, {NPU_INDEX_ERROR});
+  EXPECT_TRUE(waiting.wait_for(failing, 2));
+  EXPECT_TRUE(failing.notify(2, *port, 7));
+  gate.wait_until_entered();
+  {
+    const NoNew none;
+    gate.open();
+    while (!waiting.failed()) pause();
+    while (!(completion = port->take())) pause();
+  }
+  drain(waiting);
+  EXPECT_EQ(waiting.error()->code, int(NPU_OUT_OF_MEMORY));
+  EXPECT_EQ(waiting.error()->cause->code, int(NPU_INDEX_ERROR));
+  EXPECT_EQ(completion->token, 7);
+  EXPECT_EQ(completion->error->code, int(NPU_INDEX_ERROR));
+  failing.clear_error();
+  waiting.clear_error();
 }
 
 // The graph owns the task before anybody can refuse it.

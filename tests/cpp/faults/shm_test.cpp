@@ -5,7 +5,6 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
-#include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"

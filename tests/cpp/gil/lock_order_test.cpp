@@ -7,11 +7,12 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/engine/blocking.h"
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
-#include "csrc/engine/stillness.h"
+#include "csrc/engine/switches.h"
 #include "csrc/plan/recorder.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/torch/stillness.h"
 #include "tests/cpp/graph/lanes.h"
 
 namespace npu {
@@ -59,7 +60,7 @@ constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0};
 // twice on others, which do not.
 template <typename Body>
 void on_three_threads(Body body) {
-  set_host_wait_hooks({give, [](void*) { take(); }, nullptr, nullptr, nullptr});
+  hooks = {give, [](void*) { take(); }};
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t)
     threads.emplace_back([&body, t] {
@@ -71,7 +72,7 @@ void on_three_threads(Body body) {
       }
     });
   for (auto& thread : threads) thread.join();
-  set_host_wait_hooks({});
+  hooks = {};
 }
 
 TEST(LockOrder, OfAnInlineStreamsTurn) {
@@ -157,17 +158,17 @@ void finds_a_line_beside_its_holder(plan::Recorder& recorder,
 
 TEST(LockOrder, OfWhatAPlanRecords) {
   Stream stream(0, 70, 0, StreamMode::kQueued);
-  auto& recorder = *new plan::Recorder;
-  set_call_site_hooks({nullptr, line_that_needs_the_gil});
+  auto& recorder = *new plan::Recorder({});
+  hooks = {.call_stack = line_that_needs_the_gil};
   finds_a_line_beside_its_holder(
-      recorder, [&] { recorder.allocated(&stream, nullptr, 64); });
+      recorder, [&] { recorder.allocated(stream, nullptr, 64); });
   finds_a_line_beside_its_holder(
       recorder, [&] { recorder.host_waited(stream, stream.tail()); });
-  set_call_site_hooks({});
-  const plan::Program program = recorder.take();
-  EXPECT_EQ(program.entries.size(), 3u);
-  EXPECT_EQ(program.peaks.size(), 1u);
-  EXPECT_EQ(program.peaks[0].site, 1u);
+  hooks = {};
+  const plan::Recording recording = recorder.take();
+  EXPECT_EQ(recording.entries.size(), 3u);
+  EXPECT_EQ(recording.peaks.size(), 1u);
+  EXPECT_EQ(recording.peaks[0].site, 1u);
 }
 
 }  // namespace

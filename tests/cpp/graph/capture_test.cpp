@@ -6,11 +6,11 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/engine/blocking.h"
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
-#include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/interop/foreign.h"
@@ -136,7 +136,7 @@ thread_local uint64_t part_of_ = 0;
 
 TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
   Stream &stream = side_stream(), &other = side_stream();
-  set_part_hook([] { return part_of_; });
+  hooks.capture_of_thread = [] { return part_of_; };
   Graph graph;
   graph.capture_begin(stream, 0, CaptureMode::kThreadLocal);
   const uint64_t number = Capture::get().number();
@@ -153,7 +153,7 @@ TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
   for (const uint64_t part : {number, uint64_t(0), number - 1})
     as_part_of(part);
   graph.capture_end(stream);
-  set_part_hook(nullptr);
+  hooks.capture_of_thread = nullptr;
   EXPECT_EQ(graph.body()->nodes.size(), 1);
 }
 
@@ -272,19 +272,12 @@ TEST(Capture, GroupsDoNotNestAndEndOnTheirStream) {
   EXPECT_EQ(graph.body()->groups.size(), 1);
 }
 
-// Fails a stream where it is asked for numbers, if it has one.
 struct Source final : NumberSource {
-  explicit Source(uint64_t seed, Stream* failing = nullptr)
-      : seed(seed), failing(failing) {}
-  Draws reserve(uint64_t count) override {
-    if (failing) {
-      submit(*failing, kFail, {NPU_ERROR});
-      wait(*failing);
-    }
+  explicit Source(uint64_t seed) : seed(seed) {}
+  Draws reserve(uint64_t count) noexcept override {
     return {seed, std::exchange(given, given + count)};
   }
   uint64_t seed, given = 0;
-  Stream* failing;
 };
 
 // words: vector, seed, offset
@@ -297,18 +290,18 @@ npu_kernel kNoteDraw{run_note_draw, "test::draw", nullptr, 0};
 
 struct OwnKernels {
   OwnKernels() {
-    set_own_kernel_hook([](const npu_kernel* kernel) {
+    hooks.own_kernel = [](const npu_kernel* kernel) {
       if (kernel != &kNoteDraw) return OwnKernel{nullptr, nullptr, -1};
       return OwnKernel{&kNoteDraw, [](npu_kernel*) {}, 1};
-    });
+    };
   }
-  ~OwnKernels() { set_own_kernel_hook(nullptr); }
+  ~OwnKernels() { hooks.own_kernel = nullptr; }
 };
 
 void draw(Stream& stream, std::vector<uint64_t>& got, const int* id,
-          uint64_t seed, uint64_t count, Stream* failing = nullptr) {
+          uint64_t seed, uint64_t count) {
   const Draws at = Capture::get().draw(
-      id, [&] { return std::make_unique<Source>(seed, failing); }, count);
+      id, [&] { return std::make_unique<Source>(seed); }, count);
   submit(stream, kNoteDraw, {word(&got), at.seed, at.offset});
 }
 
@@ -338,21 +331,33 @@ TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
 }
 
 TEST(Graph, ThatFailsBeforeItIsQueuedSaysSo) {
-  const int ids[2] = {};
+  // Fails the stream of a replay that is about to be queued.
+  struct Failing final : Observer {
+    void replays(Stream& stream, const KernelCall*, size_t, Captured) override {
+      submit(stream, kFail, {NPU_ERROR});
+      wait(stream);
+    }
+  } failing;
+  const int id = 0;
   OwnKernels own;
   for (const bool lanes : {false, true}) {
     Lanes l;
     capture(l.graph, l.a, [&] {
       if (lanes) join(l.a, l.b);
       if (lanes) join(l.b, l.a);
-      draw(l.a, l.got, &ids[lanes], 5, 1, &l.a);
+      draw(l.a, l.got, &id, 5, 1);
     });
     Stream* failed = nullptr;
     const uint64_t before = l.b.tail();
+    list_observer(failing, true);
     EXPECT_TRUE(!l.graph.replay(l.a, failed));
+    list_observer(failing, false);
     EXPECT_TRUE(failed == &l.a && l.got.empty());
     EXPECT_EQ(l.b.tail(), before);
     l.a.clear_error();
+    EXPECT_TRUE(l.replay());
+    l.settle();
+    EXPECT_TRUE(l.got == std::vector<uint64_t>({5, 0}));  // the first numbers
   }
 }
 
@@ -398,9 +403,9 @@ TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {
   static int ended;
   ended = 0;
   Stream& stream = side_stream();
-  set_own_kernel_hook([](const npu_kernel*) {
+  hooks.own_kernel = [](const npu_kernel*) {
     return OwnKernel{&kNoteDraw, [](npu_kernel*) { ++ended; }, -1};
-  });
+  };
   std::vector<uint64_t> got;
   {
     Graph graph;
@@ -412,7 +417,7 @@ TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {
     wait(stream);
     EXPECT_EQ(ended, 0);
   }
-  set_own_kernel_hook(nullptr);
+  hooks.own_kernel = nullptr;
   // The graph might have run on any stream.
   synchronize_device(0, WaitReason::kDeviceSync);
   collect_graphs();
@@ -463,7 +468,7 @@ std::string line_;
 // The hook stays, because a capture keeps the last line that it was told.
 struct Lines {
   Lines() {
-    set_line_hooks([] { return line_; }, nullptr);
+    hooks.line = [] { return line_; };
   }
   ~Lines() { line_.clear(); }
 };

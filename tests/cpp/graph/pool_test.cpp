@@ -15,10 +15,8 @@
 #include "csrc/graph/inputs.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/graph/replay_memory.h"
-#include "csrc/graph/touched.h"
 #include "csrc/graph/update.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
@@ -76,7 +74,7 @@ TEST(GraphPool, KeepsWhatItsGraphsNeedUntilTheLastHasLeft) {
   Graph graph, other;
   capture_nothing(graph, stream, pool);
   capture_nothing(other, stream, pool);
-  for (int i = 0; i < 2; ++i) keep_with_pool(0, pool, [&] { ++released; });
+  for (int i = 0; i < 2; ++i) graph_pool(0, pool)->keep([&] { ++released; });
   graph.reset();
   EXPECT_EQ(released, 0);
   other.reset();
@@ -94,7 +92,7 @@ TEST(GraphPool, IsLeftByACaptureThatFailsOrIsGivenUp) {
   graph.capture_begin(a, pool, CaptureMode::kGlobal);
   EXPECT_EQ(pool_users(0, pool), 1);
   EXPECT_TRUE(Capture::get().is_of(&graph));
-  EXPECT_EQ(Capture::get().pool(), pool);
+  EXPECT_TRUE(Capture::get().pool() == graph_pool(0, pool));
   join(a, b);
   submit(b, kNothing, {});
   EXPECT_TRUE(!refused([&] { graph.capture_end(a); }).empty());
@@ -191,11 +189,11 @@ TEST(Graph, TellsAnObserverWhatAReplayRuns) {
   submit(a, kAppend, {word(&got), 4});
   graph.capture_end(a);
   Told told;
-  set_observer(&told);
+  list_observer(told, true);
   replay(graph, a);
   wait(a);
   wait(b);
-  set_observer(nullptr);
+  list_observer(told, false);
 
   EXPECT_TRUE(told.stream == &a);
   EXPECT_EQ(told.names.size(), 3);
@@ -207,7 +205,7 @@ TEST(Graph, TellsAnObserverWhatAReplayRuns) {
 // Where one thread runs all streams, no lane can wait for another.
 TEST(Graph, RunsInTurnWhereAnObserverRunsTheTasks) {
   struct Runs final : Observer {
-    bool runs_tasks() const override { return true; }
+    unsigned wants() const override { return kRuns; }
   } runs;
   Stream &a = side_stream(), &b = side_stream();
   submit(a, kNothing, {});  // starts its launcher
@@ -218,9 +216,9 @@ TEST(Graph, RunsInTurnWhereAnObserverRunsTheTasks) {
   wait(b);
   capture_two_lanes(graph, a, b, got);
   const uint64_t before = b.tail();
-  set_observer(&runs);
+  list_observer(runs, true);
   replay(graph, a);
-  set_observer(nullptr);
+  list_observer(runs, false);
   wait(a);
   EXPECT_EQ(b.tail(), before);
   EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
@@ -294,10 +292,8 @@ std::shared_ptr<Noted> contents(std::vector<ByteRange> bytes) {
   return std::make_shared<Noted>(std::move(bytes));
 }
 
-using Memory = std::shared_ptr<ReplayMemory>;
-
 TEST(ReplayMemory, TellsWhomAReplayOverwrites) {
-  const Memory memory = std::make_shared<ReplayMemory>();
+  ReplayMemory memory;
   Overwrites first(memory, {{10, 20}, {40, 50}}), second(memory, {{20, 40}});
   const auto met = contents({{0, 5}, {49, 60}}), beside = contents({{50, 60}});
   second.add(met);
@@ -312,7 +308,7 @@ TEST(ReplayMemory, TellsWhomAReplayOverwrites) {
 }
 
 TEST(ReplayMemory, KnowsContentsThatWereThereBeforeAGraph) {
-  const Memory memory = std::make_shared<ReplayMemory>();
+  ReplayMemory memory;
   Overwrites first(memory, {});
   const auto early = contents({{10, 20}}), over = contents({{10, 20}});
   first.add(early);
@@ -325,8 +321,8 @@ TEST(ReplayMemory, KnowsContentsThatWereThereBeforeAGraph) {
 }
 
 TEST(ReplayMemory, IsOfOnePool) {
-  Overwrites one(std::make_shared<ReplayMemory>(), {{0, 10}});
-  Overwrites other(std::make_shared<ReplayMemory>(), {{0, 10}});
+  ReplayMemory memory, another;
+  Overwrites one(memory, {{0, 10}}), other(another, {{0, 10}});
   const auto of_one = contents({{0, 10}});
   one.add(of_one);
   other.replayed();
@@ -334,7 +330,7 @@ TEST(ReplayMemory, IsOfOnePool) {
 }
 
 TEST(ReplayMemory, KnowsWhatIsHeldAndForgetsWhatIsOver) {
-  const Memory memory = std::make_shared<ReplayMemory>();
+  ReplayMemory memory;
   Overwrites graph(memory, {{0, 10}});
   std::weak_ptr<Noted> seen;
   {
@@ -352,7 +348,7 @@ TEST(ReplayMemory, KnowsWhatIsHeldAndForgetsWhatIsOver) {
 }
 
 TEST(ReplayMemory, OutlivesGraphsThatAreGone) {
-  const Memory memory = std::make_shared<ReplayMemory>();
+  ReplayMemory memory;
   const auto left = contents({{0, 10}});
   {
     Overwrites gone(memory, {{0, 10}});
@@ -375,7 +371,8 @@ TEST(ReplayMemory, LetsAStreamWaitForBorrowers) {
   Stream &stream = side_stream(), &borrower = side_stream();
   Gate gate;
   submit(borrower, kGate, {word(&gate)});
-  Overwrites graph(std::make_shared<ReplayMemory>(), {{0, 10}});
+  ReplayMemory memory;
+  Overwrites graph(memory, {{0, 10}});
   const auto lent = contents({{0, 10}});
   graph.add(lent);
   EXPECT_EQ(waits(graph, stream), 0);
@@ -389,7 +386,8 @@ TEST(ReplayMemory, LetsAStreamWaitForBorrowers) {
 // Nobody knows any more whom they were lent to.
 TEST(ReplayMemory, LetsAStreamWaitForAllWhereContentsAreOver) {
   Stream &stream = side_stream(), &other = side_stream();
-  Overwrites graph(std::make_shared<ReplayMemory>(), {{0, 10}});
+  ReplayMemory memory;
+  Overwrites graph(memory, {{0, 10}});
   const auto over = contents({{0, 10}});
   graph.add(over);
   over->is_over = true;
@@ -425,7 +423,7 @@ TEST(ReplayMemory, IsSharedByTheGraphsOfAPoolAndToldByTheirReplays) {
 
 // Two graphs of a pool, captured and replayed by threads of their own.
 TEST(ReplayMemory, IsThreadSafe) {
-  const Memory memory = std::make_shared<ReplayMemory>();
+  ReplayMemory memory;
   const auto work = [&] {
     for (int i = 0; i < 200; ++i) {
       Overwrites graph(memory, {{0, 10}});
@@ -462,7 +460,7 @@ TEST(Written, RangesAreJoinedAndInOrder) {
   submit(stream, kThree, {0x9000, 0x5010, 0x7000});
   graph.capture_end(stream);
 
-  const std::vector<ByteRange> found = written_bytes(*graph.body());
+  const std::vector<ByteRange> found = bytes_of(*graph.body(), NPU_WRITE);
 
   EXPECT_EQ(found.size(), 3);
   EXPECT_EQ(found[0].lo, 0x3000);

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/switches.h"
 #include "csrc/graph/graph.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/observe/observer.h"
@@ -104,12 +104,12 @@ TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
   } watching;
   Lanes l;
   l.capture([&] { l.append(l.b, 1); }, 2);
-  set_observer(&watching);
-  for (Stream* stream : {&l.a, &l.b}) stream->set_observed(true);
+  list_observer(watching, true);
+  for (Stream* stream : {&l.a, &l.b}) stream->look_for_observers();
   EXPECT_TRUE(l.replay());
   l.settle();
-  for (Stream* stream : {&l.a, &l.b}) stream->set_observed(false);
-  set_observer(nullptr);
+  list_observer(watching, false);
+  for (Stream* stream : {&l.a, &l.b}) stream->look_for_observers();
   EXPECT_TRUE(watching.told == std::vector<const Stream*>({&l.a, &l.b}));
   EXPECT_TRUE(l.got == Values({1, 2}));
 }

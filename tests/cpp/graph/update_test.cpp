@@ -118,12 +118,12 @@ TEST(Update, TellsWhoWatchesThatItIsQueued) {
     void published(Stream& stream, bool) override { told.push_back(&stream); }
   } watching;
   World w;
-  set_observer(&watching);
-  w.updating.set_observed(true);
+  list_observer(watching, true);
+  w.updating.look_for_observers();
   w.append(4, 5);
   wait(w.updating);
-  w.updating.set_observed(false);
-  set_observer(nullptr);
+  list_observer(watching, false);
+  w.updating.look_for_observers();
   EXPECT_TRUE(watching.told == std::vector<const Stream*>({&w.updating}));
 }
 

@@ -115,12 +115,12 @@ TEST(Foreign, ShowsObserversWhatItTouches) {
         views.push_back(task.kernel->views[i]);
         words.push_back(task.words()[task.kernel->views[i].word]);
       }
-      return true;
+      return false;
     }
   } seen;
   Stream stream(0, 70, 0, StreamMode::kQueued);
-  set_observer(&seen);
-  stream.set_observed(true);
+  list_observer(seen, true);
+  stream.look_for_observers();
   State state;
   float a[6], b[3];
   ForeignWork both = work(state);
@@ -128,7 +128,7 @@ TEST(Foreign, ShowsObserversWhatItTouches) {
   submit_foreign(stream, both);
   drain(stream);
   stream.stop();
-  set_observer(nullptr);
+  list_observer(seen, false);
 
   EXPECT_EQ(seen.views.size(), 2);
   EXPECT_EQ(seen.words[0], word(a));
@@ -179,7 +179,7 @@ TEST(Foreign, IsReleasedWhereACaptureRefusesIt) {
 }
 
 TEST(Foreign, OfAnotherKernelHasNoEnd) {
-  EXPECT_TRUE(captured_work(&kNothing).destroy == nullptr);
+  EXPECT_TRUE(captured_work(&kNothing).kernel == nullptr);
 }
 
 struct Kept {

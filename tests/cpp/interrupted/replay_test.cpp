@@ -4,9 +4,10 @@
 
 #include <vector>
 
-#include "csrc/engine/blocking.h"
+#include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/engine/switches.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
 #include "tests/cpp/check.h"
@@ -50,14 +51,14 @@ TEST_ALONE(GraphPool, IsOfTheDeviceOfItsStream) {
 void interrupt() { throw std::runtime_error("interrupted"); }
 
 bool replay_is_interrupted(Graph& graph, Stream& stream) {
-  set_host_wait_hooks({nullptr, nullptr, interrupt, nullptr, nullptr});
+  hooks = {.check_interrupt = interrupt};
   bool thrown = false;
   try {
     replay(graph, stream);
   } catch (const std::runtime_error&) {
     thrown = true;
   }
-  set_host_wait_hooks({});
+  hooks = {};
   return thrown;
 }
 
@@ -103,6 +104,41 @@ TEST_ALONE(Graph, InterruptedBeforeItsFirstStreamLeavesNothingBehind) {
   wait(a);
   wait(b);
   EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+}
+
+// Else one rank would number its later collectives differently.
+TEST_ALONE(Graph, InterruptedTakesNoNumbers) {
+  static Gate gate;
+  static uint64_t reserved = 0;
+  struct Source final : NumberSource {
+    Draws reserve(uint64_t count) noexcept override {
+      return {0, std::exchange(reserved, reserved + count)};
+    }
+  };
+  Stream &a = side_stream(), &b = side_stream();
+  Graph one, two;
+  const auto draw = [&] {
+    Capture::get().draw(
+        &reserved, [] { return std::make_unique<Source>(); }, 3);
+    submit(a, kNothing, {});
+  };
+  capture(one, a, draw);
+  capture(two, a, [&] {
+    join(a, b);
+    join(b, a);
+    draw();
+  });
+  fill_behind(gate, a);
+  const bool thrown[] = {replay_is_interrupted(one, a),
+                         replay_is_interrupted(two, a)};
+  EXPECT_TRUE(thrown[0] && thrown[1]);
+  EXPECT_EQ(reserved, 0);
+  gate.open();
+  replay(one, a);
+  replay(two, a);
+  wait(a);
+  wait(b);
+  EXPECT_EQ(reserved, 6);
 }
 
 // Interrupted in launch-blocking mode, where the replay is queued.

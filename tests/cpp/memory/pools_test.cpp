@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/memory/trace.h"
+#include "csrc/observe/observer.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
@@ -14,7 +14,7 @@ namespace {
 Block* take_private(CachingAllocator& memory, uint64_t pool, size_t bytes,
                     Stream& stream = first_stream()) {
   OutOfMemory why;
-  return memory.allocate_private(pool, bytes, stream, why);
+  return memory.allocate(bytes, stream, why, pool);
 }
 
 // As for a capture of the first stream.
@@ -27,14 +27,14 @@ Block* take_captured(CachingAllocator& memory, uint64_t pool, size_t bytes,
 }
 uint64_t pool_of(CachingAllocator& memory, const void* address) {
   for (const SegmentInfo& s : memory.snapshot())
-    if (s.address == reinterpret_cast<uintptr_t>(address)) return s.mempool;
+    if (s.address == reinterpret_cast<uintptr_t>(address)) return s.pool;
   return 99;
 }
 
 TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
   auto memory = make_allocator();
-  memory.hold_pool(7, {});
-  memory.hold_pool(8, {});
+  memory.hold_pool(7);
+  memory.hold_pool(8);
   Block* own = take_private(memory, 7, 4096);
   void* address = own->ptr;
   EXPECT_EQ(pool_of(memory, address), 7);
@@ -49,25 +49,25 @@ TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
 // Its small blocks are kept by their size, and never merged before.
 TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
   auto memory = make_allocator();
-  memory.hold_pool(7, {});
+  memory.hold_pool(7);
   Block* const blocks[] = {
       take_private(memory, 7, 12 * kMiB), take_private(memory, 7, 4096),
       take_private(memory, 7, 512), take(memory, 12 * kMiB, first_stream())};
   for (Block* block : blocks) memory.free(block);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 14 * kMiB);
-  memory.release_pool(8);  // of nobody
+  memory.release_pool(8, true);  // of nobody
   EXPECT_EQ(memory.reserved(), 14 * kMiB);
-  memory.release_pool(7);
+  memory.release_pool(7, true);
   EXPECT_EQ(memory.reserved(), 0);
 }
 
 TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
   auto memory = make_allocator();
-  memory.hold_pool(7, {});
+  memory.hold_pool(7);
   memory.free(take_private(memory, 7, 12 * kMiB));
   Block* used = take_private(memory, 7, 40 * kMiB);
-  memory.release_pool(7);
+  memory.release_pool(7, true);
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
   memory.free(used);
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
@@ -77,12 +77,12 @@ TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
 
 TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
   auto memory = make_allocator();
-  memory.hold_pool(7, {});
+  memory.hold_pool(7);
   Gate gate;
   Block* block = take_private(memory, 7, 12 * kMiB);
   hold(first_stream(), gate);
   memory.free(block);
-  std::jthread releasing([&] { memory.release_pool(7); });
+  std::jthread releasing([&] { memory.release_pool(7, true); });
   while (first_stream().retired().wanted() < first_stream().tail())
     std::this_thread::yield();
   EXPECT_EQ(memory.reserved(), 12 * kMiB);
@@ -99,6 +99,25 @@ TEST(PrivatePool, MayRefuseToSplit) {
     Block* block = take_private(memory, 7, 4096);
     EXPECT_EQ(block->size, splits ? 4096 : 2 * kMiB);
     EXPECT_EQ(take(memory, 4096, first_stream())->size, 4096);
+  }
+}
+
+// A MemPool and its graphs, whoever comes first.
+TEST(PrivatePool, BelongsToAllItsOwners) {
+  for (const bool graph_first : {false, true}) {
+    auto memory = make_allocator();
+    if (graph_first) memory.hold_pool(7);
+    memory.hold_pool(7, {false, false});
+    if (!graph_first) memory.hold_pool(7);
+    memory.free(take_private(memory, 7, 40 * kMiB));
+    memory.free(take_captured(memory, 7, 40 * kMiB));
+    EXPECT_EQ(take_private(memory, 7, 4096)->size, 2 * kMiB);
+    EXPECT_EQ(take_captured(memory, 7, 4096)->size, 4096);
+    memory.release_pool(7, graph_first);
+    memory.empty_cache();
+    EXPECT_EQ(memory.reserved(), 84 * kMiB);
+    memory.release_pool(7, !graph_first);
+    EXPECT_EQ(memory.reserved(), 4 * kMiB);
   }
 }
 
@@ -139,6 +158,7 @@ TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
 
 TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
   auto memory = make_allocator();
+  memory.hold_pool(7);
   memory.free(take(memory, 4096, first_stream()));
   memory.begin_capture(first_stream(), 7);
   Block* captured = take(memory, 4096, first_stream());
@@ -156,6 +176,8 @@ TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
 
 TEST(GraphPool, OfAnotherNumberIsAnother) {
   auto memory = make_allocator();
+  memory.hold_pool(7);
+  memory.hold_pool(8);
   void* addresses[3];
   for (const uint64_t i : {0, 1, 2}) {
     Block* block = take_captured(memory, i == 1 ? 8 : 7, 4096);
@@ -170,6 +192,7 @@ TEST(GraphPool, OfAnotherNumberIsAnother) {
 // on, and the stream's next capture takes the pool over.
 TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   auto memory = make_allocator();
+  memory.hold_pool(7);
   memory.begin_capture(first_stream(), 7);
   memory.free(take(memory, 12 * kMiB, first_stream()));
   memory.free(take(memory, 4096, first_stream()));
@@ -177,16 +200,17 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   void* address = used->ptr;
   memory.end_capture(first_stream());
   memory.empty_cache();
-  memory.free_pool(8);  // of nobody
+  memory.release_pool(8, false);  // of nobody
   EXPECT_EQ(memory.reserved(), 54 * kMiB);
-  memory.free_pool(7);
+  memory.release_pool(7, false);
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
   EXPECT_TRUE(memory.find(address) == used);
   memory.free(used);
+  memory.hold_pool(9);
   Block* const taken_over = take_captured(memory, 9, 40 * kMiB);
   EXPECT_TRUE(taken_over->ptr == address);
   memory.free(take_captured(memory, 9, 40 * kMiB, second_stream()));
-  memory.free_pool(9);
+  memory.release_pool(9, false);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 40 * kMiB);  // the first one's, in use
   memory.free(taken_over);
@@ -198,6 +222,7 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
 // used again before the last capture has ended.
 TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
   auto memory = make_allocator();
+  memory.hold_pool(7);
   memory.begin_capture(first_stream(), 7);
   memory.begin_capture(second_stream(), 7);
   Block* shared = take(memory, 4000, first_stream());
@@ -223,23 +248,89 @@ TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
 // Outside of captures the same memory waits for the other stream's queue.
 TEST(GraphPool, WaitsForTheOtherStreamAfterTheCapture) {
   auto memory = make_allocator();
+  memory.hold_pool(7);
   Block* block = take_captured(memory, 7, 4096);
   memory.record_stream(block, second_stream());
   memory.free(block);  // nothing is queued there
   EXPECT_EQ(memory.stats()["active_bytes.all.current"], 0);
 }
 
-std::vector<MemoryStep> steps_;
-
-TEST(MemoryTrace, TellsEachStepWithItsAddressAndSize) {
-  steps_.clear();
+// A pool that the stream serves by name goes on doing so while it captures.
+TEST(GraphPool, LeavesTheStreamsOtherPoolsAsTheyAre) {
   auto memory = make_allocator();
-  memory_trace.store([](const MemoryStep& s) { steps_.push_back(s); });
+  memory.hold_pool(7);
+  memory.hold_pool(8);
+  Block* own = take_private(memory, 7, 4096);
+  void* const address = own->ptr;
+  memory.free(own);
+  memory.begin_capture(first_stream(), 8);
+  own = take_private(memory, 7, 4096);
+  EXPECT_TRUE(own->ptr == address);
+  EXPECT_EQ(pool_of(memory, take(memory, 4096, first_stream())->ptr), 8);
+  memory.free(own);
+  memory.end_capture(first_stream());
+  EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
+}
+
+// A replay writes to captured memory at any time, so no pool may lend it that
+// serves others when the capture is over.
+TEST(GraphPool, BorrowsFromNoPool) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {true, true});
+  memory.hold_pool(8);
+  memory.free(take_private(memory, 7, 200 * kMiB));
+  memory.begin_capture(first_stream(), 8);
+  EXPECT_TRUE(!take(memory, 150 * kMiB, first_stream()));
+  memory.end_capture(first_stream());
+  EXPECT_TRUE(take(memory, 150 * kMiB, first_stream()));
+}
+
+enum class Action { kAlloc, kFree, kFreed, kSegment, kSegmentFreed, kNoMemory };
+
+struct Steps final : Observer {
+  struct Step {
+    Action action;
+    int device;
+    int64_t stream;
+    uintptr_t address;
+    size_t bytes;
+  };
+  std::vector<Step> all;
+
+  void add(Action action, Stream& s, const void* address, size_t bytes) {
+    all.push_back({action, s.device(), s.id(),
+                   reinterpret_cast<uintptr_t>(address), bytes});
+  }
+  void allocated(Stream& s, const void* at, size_t n) override {
+    add(Action::kAlloc, s, at, n);
+  }
+  void freed(Stream& s, const void* at, size_t n, FreedTo) override {
+    add(Action::kFree, s, at, n);
+  }
+  void free_completed(Stream& s, const void* at, size_t n) override {
+    add(Action::kFreed, s, at, n);
+  }
+  void segment_allocated(Stream& s, const void* at, size_t n) override {
+    add(Action::kSegment, s, at, n);
+  }
+  void segment_freed(int device, const void* at, size_t n) override {
+    all.push_back(
+        {Action::kSegmentFreed, device, 0, reinterpret_cast<uintptr_t>(at), n});
+  }
+  void out_of_memory(Stream& s, size_t asked, size_t free) override {
+    add(Action::kNoMemory, s, reinterpret_cast<void*>(free), asked);
+  }
+};
+
+TEST(Observer, IsToldEachStepOfMemoryWithItsAddressAndSize) {
+  Steps steps;
+  auto memory = make_allocator();
+  list_observer(steps, true);
   Block* block = take(memory, 4000, second_stream());
   const auto address = reinterpret_cast<uintptr_t>(block->ptr);
   memory.free(block);
   memory.empty_cache();
-  memory.hold_pool(7, {});
+  memory.hold_pool(7);
   Block* own = take_private(memory, 7, 4000);
   take(memory, 2 * kTotal, first_stream());
   Gate gate;
@@ -249,29 +340,28 @@ TEST(MemoryTrace, TellsEachStepWithItsAddressAndSize) {
   gate.open();
   drain(second_stream());
   memory.stats();
-  memory_trace.store(nullptr);
+  list_observer(steps, false);
 
-  using Action = MemoryAction;
-  const Action expected[] = {Action::kSegmentAlloc,  Action::kAlloc,
-                             Action::kFreeRequested, Action::kFreeCompleted,
-                             Action::kSegmentFree,   Action::kSegmentAlloc,
-                             Action::kAlloc,         Action::kOutOfMemory,
-                             Action::kFreeRequested, Action::kFreeCompleted};
-  EXPECT_EQ(steps_.size(), std::size(expected));
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    EXPECT_TRUE(steps_[i].action == expected[i]);
-    EXPECT_EQ(steps_[i].device, 0);
+  const Action expected[] = {Action::kSegment,      Action::kAlloc,
+                             Action::kFree,         Action::kFreed,
+                             Action::kSegmentFreed, Action::kSegment,
+                             Action::kAlloc,        Action::kNoMemory,
+                             Action::kFree,         Action::kFreed};
+  EXPECT_EQ(steps.all.size(), std::size(expected));
+  for (size_t i = 0; i < steps.all.size(); ++i) {
+    EXPECT_TRUE(steps.all[i].action == expected[i]);
+    EXPECT_EQ(steps.all[i].device, 0);
   }
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(steps_[size_t(i)].address, address);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(steps.all[size_t(i)].address, address);
   for (int i : {1, 2, 3}) {
-    EXPECT_EQ(steps_[size_t(i)].bytes, 4096);
-    EXPECT_EQ(steps_[size_t(i)].stream, second_stream().id());
+    EXPECT_EQ(steps.all[size_t(i)].bytes, 4096);
+    EXPECT_EQ(steps.all[size_t(i)].stream, second_stream().id());
   }
-  EXPECT_EQ(steps_[0].bytes, 2 * kMiB);
-  EXPECT_EQ(steps_[4].bytes, 2 * kMiB);
-  EXPECT_EQ(steps_[4].stream, 0);  // of no stream
-  EXPECT_EQ(steps_[7].bytes, 2 * kTotal);
-  EXPECT_EQ(steps_[7].address, kTotal - 2 * kMiB);  // what is free
+  EXPECT_EQ(steps.all[0].bytes, 2 * kMiB);
+  EXPECT_EQ(steps.all[4].bytes, 2 * kMiB);
+  EXPECT_EQ(steps.all[4].stream, 0);  // of no stream
+  EXPECT_EQ(steps.all[7].bytes, 2 * kTotal);
+  EXPECT_EQ(steps.all[7].address, kTotal - 2 * kMiB);  // what is free
 }
 
 }  // namespace

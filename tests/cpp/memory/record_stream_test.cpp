@@ -352,6 +352,7 @@ TEST(Watch, DeviceMemoryThatIsFreeHasEnded) {
 // other, until the pool is gone.
 TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
   const auto captured = [](uint64_t pool) {
+    memory().hold_pool(pool);
     memory().begin_capture(first_stream(), pool);
     Block* block = take(memory(), 4096, first_stream());
     memory().end_capture(first_stream());
@@ -363,19 +364,19 @@ TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
   EXPECT_TRUE(watch_memory(freed_first->ptr, 8, w.one));
   memory().free(freed_first);
   EXPECT_TRUE(!w.one.ended);
-  memory().free_pool(7);
+  memory().release_pool(7, false);
   EXPECT_TRUE(w.one.ended > 0);
 
   Block* freed_last = captured(9);
   EXPECT_TRUE(watch_memory(freed_last->ptr, 0, w.other));
-  memory().free_pool(9);
+  memory().release_pool(9, false);
   EXPECT_TRUE(!w.other.ended);
   // The next capture takes the pool over, but not the tensor.
   Block* of_the_next = captured(10);
   memory().free(freed_last);
   EXPECT_TRUE(w.other.ended > 0);
   memory().free(of_the_next);
-  memory().free_pool(10);
+  memory().release_pool(10, false);
 }
 
 TEST(Watch, OneThreadFreesWhileAnotherStopsToWatch) {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/driver/registry.h"
+#include "csrc/driver/driver.h"
 #include "csrc/memory/settings.h"
 #include "csrc/taskqueue/sole_lock.h"
 #include "tests/cpp/check.h"
@@ -242,7 +242,7 @@ TEST(Edges, AStreamHasOnePoolWhoeverAsksFirst) {
 }
 
 TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
-  set_allocator_settings("max_split_size_mb:40");
+  set_allocator_settings({.max_split_size = 40 * kMiB});
   auto memory = make_allocator();
   memory.free(take(memory, 38 * kMiB, first_stream()));
   auto s = memory.stats();
@@ -266,7 +266,7 @@ TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   EXPECT_TRUE(whole->ptr == address && whole->size == 50 * kMiB);
   memory.free(whole);
   EXPECT_TRUE(take(memory, 40 * kMiB - 512, first_stream())->ptr != address);
-  set_allocator_settings("");
+  set_allocator_settings({});
 }
 
 // What the allocator's statistics should be, computed in the slow way.

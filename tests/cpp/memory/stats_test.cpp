@@ -82,7 +82,7 @@ TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
   memory.reset_peak_stats();
   s = memory.stats();
   EXPECT_EQ(s["active.all.peak"], 2);
-  EXPECT_EQ(memory.max_allocated(), 1024);
+  EXPECT_EQ(memory.totals().max_allocated, 1024);
   EXPECT_EQ(s["allocation.all.allocated"], 3);  // has its own reset
   memory.reset_accumulated_stats();
   gate.open();
@@ -107,7 +107,7 @@ TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
 }
 
 TEST(MemoryStats, OfOversizeBlocksAndOfFailuresAreResetToo) {
-  set_allocator_settings("max_split_size_mb:40");
+  set_allocator_settings({.max_split_size = 40 * kMiB});
   auto memory = make_allocator();
   const DeviceBlock& seen = segment().devices[0];
   const uint64_t retries = seen.alloc_retries.load(), ooms = seen.ooms.load();
@@ -133,7 +133,7 @@ TEST(MemoryStats, OfOversizeBlocksAndOfFailuresAreResetToo) {
   }
   EXPECT_TRUE(s["num_ooms"] == 0 && s["num_alloc_retries"] == 0);
   memory.free(block);
-  set_allocator_settings("");
+  set_allocator_settings({});
 }
 
 TEST(MemoryStats, CountWhenTheCacheWaitedForAStream) {
@@ -175,7 +175,7 @@ TEST(MemoryStats, AreMirroredForOtherProcesses) {
   EXPECT_EQ(seen.allocated_peak.load(), 0);
   memory.empty_cache();
   EXPECT_EQ(seen.reserved.load(), 0);
-  EXPECT_EQ(memory.max_reserved(), 2 * kMiB);
+  EXPECT_EQ(memory.totals().max_reserved, 2 * kMiB);
 }
 
 TEST(MemoryStats, TheSnapshotCoversEverySegmentWithoutGaps) {

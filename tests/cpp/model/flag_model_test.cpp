@@ -17,7 +17,7 @@ enum class Sleeper { kCorrect, kSleepsOnANewerValue };
 template <Sleeper kSleeper, typename Came>
 void wait(ModelFlag& flag, Came came) {
   uint32_t seen = 0;
-  wait_in_task(
+  spin_then_sleep(
       0, [&] { return came(seen); }, [] { return false; },
       [&] {
         flag.sleep_while(kSleeper == Sleeper::kCorrect ? seen : flag.value());

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "csrc/taskqueue/arena.h"
-#include "csrc/taskqueue/sleep_lock.h"
 #include "csrc/taskqueue/sole_lock.h"
 #include "csrc/taskqueue/sole_user.h"
 #include "tests/cpp/model/expect.h"

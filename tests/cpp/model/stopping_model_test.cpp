@@ -3,7 +3,7 @@
 // stopped by force, and nobody sleeps for ever.
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/ring.h"
-#include "csrc/taskqueue/sleep_lock.h"
+#include "csrc/taskqueue/sole_lock.h"
 #include "tests/cpp/model/expect.h"
 
 namespace npu::model {

@@ -16,7 +16,7 @@ struct Retiring {
   BasicSequence<System> sequence;
   BasicSequence<System>& retired() { return sequence; }
 };
-std::unique_ptr<StreamError> error_before(const Retiring&, uint64_t) {
+std::shared_ptr<const StreamError> error_before(const Retiring&, uint64_t) {
   return nullptr;
 }
 

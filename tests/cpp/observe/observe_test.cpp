@@ -1,4 +1,4 @@
-// The records of tasks for profiles and for traces.
+// The list of observers, and the records of tasks in traces.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,8 @@
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
-#include "csrc/observe/profile.h"
+#include "csrc/observe/observer.h"
 #include "csrc/observe/trace.h"
-#include "csrc/observe/trace_marks.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
@@ -27,90 +26,36 @@
 namespace npu {
 namespace {
 
-std::vector<ProfiledRun> runs_of(Stream& stream) {
-  std::vector<ProfiledRun> runs;
-  stream.kept_profile()->take(runs);
-  return runs;
-}
-
-TEST(Profile, HasEachTaskOnceAndInItsThreadsScope) {
-  constexpr uint64_t kThreads = 3, kEach = 5'000;
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  stream.set_profiled(true);
-
-  std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < kThreads; ++thread)
-    threads.emplace_back([&, thread] {
-      enter_scope(Scope::kRange, 100 + thread);
-      for (uint64_t i = 0; i < kEach; ++i) {
-        enter_scope(Scope::kOperator, 1 + thread);
-        submit(stream, kAppend, {word(&got), i});
-        leave_scope(Scope::kOperator);
-      }
-      leave_scope(Scope::kRange);
-    });
-  for (std::thread& thread : threads) thread.join();
-  drain(stream);
-  stream.set_profiled(false);
-
-  const auto runs = runs_of(stream);
-  EXPECT_EQ(runs.size(), kThreads * kEach);
-  std::vector<uint64_t> of_thread(kThreads);
-  uint64_t last = 0;
-  for (uint64_t i = 0; i < runs.size(); ++i) {
-    const ProfiledRun& run = runs[i];
-    EXPECT_EQ(run.launch.position, i);
-    EXPECT_EQ(run.launch.op + 99, run.launch.range);
-    ++of_thread.at(run.launch.op - 1);
-    EXPECT_TRUE(run.launch.begun <= run.started && last <= run.started &&
-                run.started <= run.ended);
-    last = run.ended;
-  }
-  for (const uint64_t n : of_thread) EXPECT_EQ(n, kEach);
-  EXPECT_TRUE(runs_of(stream).empty());
-}
-
-TEST(Profile, LeavesOutWhatWasLaunchedBeforeIt) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  Gate gate;
-  hold(stream, gate);
-  submit(stream, kAppend, {word(&got), 1});
-  stream.set_profiled(true);
-  submit(stream, kAppend, {word(&got), 2});
-  gate.open();
-  drain(stream);
-
-  const auto runs = runs_of(stream);
-  EXPECT_EQ(runs.size(), 1);
-  EXPECT_EQ(runs[0].launch.position, 2);
-}
-
-TEST(Profile, DoesNotCountAWaitAsWork) {
-  Stream first(0, 0, 0, StreamMode::kQueued),
-      second(0, 1, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  Gate gate;
-  second.set_profiled(true);
-  hold(first, gate);
-  second.wait_for(first, first.tail());
-  submit(second, kAppend, {word(&got), 1});
-  gate.open();
-  drain(second);
-
-  const auto runs = runs_of(second);
-  EXPECT_EQ(runs.size(), 1);
-  EXPECT_EQ(runs[0].launch.position, 1);
-}
-
-TEST(Profile, HasTheTasksOfAnInlineStream) {
-  Stream stream(0, 0, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-  stream.set_profiled(true);
-  submit(stream, kAppend, {word(&got), 1});
-
-  EXPECT_EQ(runs_of(stream).size(), 1);
+TEST(Observers, AreAllToldAndTheNewestFirst) {
+  struct Told final : Observer {
+    std::vector<const Told*>* told = nullptr;
+    bool answer = false;
+    unsigned asks = 0;
+    unsigned wants() const override { return asks; }
+    bool flag_polled() override {
+      told->push_back(this);
+      return answer;
+    }
+    void host_freed(const void*) override { told->push_back(this); }
+  } a, b;
+  std::vector<const Told*> told;
+  a.told = b.told = &told;
+  EXPECT_TRUE(!observers() && !tell_observers(&Observer::flag_polled));
+  list_observer(a, true);
+  EXPECT_TRUE(observers() && !observed(Observer::kTasks));
+  b.asks = Observer::kTimes;
+  list_observer(b, true);
+  EXPECT_TRUE(observed(Observer::kTimes) && !observed(Observer::kRuns));
+  tell_observers(&Observer::host_freed, nullptr);
+  EXPECT_TRUE(told == std::vector<const Told*>({&b, &a}));
+  EXPECT_TRUE(!tell_observers(&Observer::flag_polled));
+  b.answer = true;
+  EXPECT_TRUE(tell_observers(&Observer::flag_polled));
+  EXPECT_EQ(told.size(), 6);
+  list_observer(b, false);
+  EXPECT_TRUE(observers() && !observed(Observer::kTimes));
+  list_observer(a, false);
+  EXPECT_TRUE(!observers());
 }
 
 TraceFile* opened(const std::string& path) {

@@ -15,16 +15,17 @@ namespace npu::plan {
 namespace {
 
 // Never destroyed, as the product's are not: launchers may be inside a call.
-Recorder& made() {
+// `host`: how many times this machine's speed.
+Recorder& made(double host = 1) {
   static auto& all = *new std::vector<Recorder*>;
-  return *all.emplace_back(new Recorder);
+  return *all.emplace_back(new Recorder({{}, host, 1, Stream::kCapacity, {}}));
 }
 
-struct Recording {
+struct Recorded {
   Recorder& recorder = made();
-  Recording() { install_observer(&recorder); }
-  Program end() {
-    install_observer(nullptr);
+  Recorded() { install_observer(recorder, true); }
+  Recording end() {
+    install_observer(recorder, false);
     return recorder.take();
   }
 };
@@ -37,18 +38,18 @@ TEST(Recorder, NotesLaunchesAndHowFarBehindWaitsAre) {
   Stream &a = stream(0), &b = stream(1);
   submit(a, kNothing, {});  // before the recording: it does not count
   host_wait(a, a.tail(), WaitReason::kStreamSync);
-  Recording r;
+  Recorded r;
   submit(a, kNothing, {});
   submit(a, kNothing, {});
   b.wait_for(a, a.tail() - 1);
   submit(b, kNothing, {});
   host_wait(a, a.tail(), WaitReason::kItem);
   r.recorder.step();
-  const Program p = r.end();
+  const Recording p = r.end();
   EXPECT_EQ(p.entries.size(), 6u);
   EXPECT_EQ(p.streams.size(), 2u);
   EXPECT_TRUE(p.entries[0].act == Act::kLaunch);
-  EXPECT_EQ(p.works[p.entries[0].what].name, "test::nothing");
+  EXPECT_EQ(p.operations[p.entries[0].what].name, "test::nothing");
   EXPECT_EQ(p.entries[0].what, p.entries[1].what);
   EXPECT_TRUE(p.entries[2].act == Act::kStreamWait);
   EXPECT_EQ(p.entries[2].stream, 1u);
@@ -74,7 +75,7 @@ void work_for(uint64_t ns) {
 
 TEST(Recorder, CountsTheThreadsOwnTimeAndNotItsWaits) {
   Stream& a = stream(2);
-  Recording r;
+  Recorded r;
   submit(a, kNothing, {});
   work_for(100 * kMs);
   Gate gate;
@@ -88,7 +89,7 @@ TEST(Recorder, CountsTheThreadsOwnTimeAndNotItsWaits) {
   opens.join();
   submit(a, kNothing, {});
   r.recorder.pass(123);
-  const Program p = r.end();
+  const Recording p = r.end();
   EXPECT_EQ(p.entries.size(), 5u);
   EXPECT_TRUE(p.entries[1].host_ns >= 99 * kMs);
   EXPECT_TRUE(p.entries[2].host_ns < 50 * kMs);
@@ -99,11 +100,11 @@ TEST(Recorder, CountsTheThreadsOwnTimeAndNotItsWaits) {
 
 TEST(Recorder, AQueryThatFindsItDoneIsAWait) {
   Stream& a = stream(3);
-  Recording r;
+  Recorded r;
   submit(a, kNothing, {});
   while (!host_poll(a, a.tail())) {
   }
-  const Program p = r.end();
+  const Recording p = r.end();
   EXPECT_EQ(p.entries.size(), 2u);
   EXPECT_TRUE(p.entries[1].act == Act::kHostWait);
   EXPECT_EQ(p.entries[1].what, uint32_t(WaitReason::kEventSync));
@@ -111,14 +112,14 @@ TEST(Recorder, AQueryThatFindsItDoneIsAWait) {
 
 TEST(Recorder, AWaitForRoomIsOverWithTheNextLaunch) {
   Stream& a = stream(6);
-  Recording r;
+  Recorded r;
   submit(a, kNothing, {});
   r.recorder.host_waits(a, a.tail(), kFullQueue);
   submit(a, kNothing, {});
   work_for(kMs);
   while (!host_poll(a, a.tail())) {
   }
-  const Program p = r.end();
+  const Recording p = r.end();
   const Entry& poll = p.entries.back();
   EXPECT_TRUE(poll.act == Act::kHostWait);
   EXPECT_EQ(poll.what, uint32_t(WaitReason::kEventSync));
@@ -127,63 +128,56 @@ TEST(Recorder, AWaitForRoomIsOverWithTheNextLaunch) {
 
 TEST(Recorder, TheNextTaskIsTheCollective) {
   Stream& a = stream(4);
-  Recording r;
+  Recorded r;
   r.recorder.collective("all_reduce", 4096, {0, 1, 2, 3});
   submit(a, kNothing, {});
   submit(a, kNothing, {});
   host_wait(a, a.tail(), WaitReason::kStreamSync);
-  const Program p = r.end();
-  const Work& w = p.works[p.entries[0].what];
-  EXPECT_TRUE(w.type == TaskType::kCollective);
+  const Recording p = r.end();
+  const Operation& w = p.operations[p.entries[0].what];
+  EXPECT_TRUE(w.type == OperationType::kCollective);
   EXPECT_EQ(w.kind, "all_reduce");
   EXPECT_EQ(w.work.bytes, 4096);
   EXPECT_EQ(w.ranks.size(), 4u);
-  EXPECT_TRUE(p.works[p.entries[1].what].type == TaskType::kWork);
+  EXPECT_TRUE(p.operations[p.entries[1].what].type == OperationType::kWork);
 }
 
 TEST(Recorder, ARecordingKnowsNothingOfTheOneBefore) {
   Stream& a = stream(7);
   {
-    Recording before;
+    Recorded before;
     before.recorder.collective("all_reduce", 4096, {0, 1});
     before.end();
   }
-  Recording r;
+  Recorded r;
   submit(a, kNothing, {});
   host_wait(a, a.tail(), WaitReason::kStreamSync);
-  const Program p = r.end();
-  EXPECT_EQ(p.works.size(), 1u);
-  EXPECT_EQ(p.works[p.entries[0].what].name, "test::nothing");
+  const Recording p = r.end();
+  EXPECT_EQ(p.operations.size(), 1u);
+  EXPECT_EQ(p.operations[p.entries[0].what].name, "test::nothing");
   EXPECT_EQ(p.entries[0].thread, 0u);
 }
 
 TEST(Recorder, MemoryGrowsAtLines) {
   Recorder& r = made();
   Stream& a = stream(5);
-  r.allocated(&a, nullptr, 100);
-  r.allocated(&a, nullptr, 50);
-  r.freed(&a, nullptr, 100, FreedTo::kStream);
-  r.allocated(&a, nullptr, 80);
-  r.allocated(&a, nullptr, 200);
-  r.freed(&a, nullptr, 1 << 20, FreedTo::kStream);  // more than there was
-  r.allocated(&a, nullptr, 10);
-  const Program p = r.take();
+  r.allocated(a, nullptr, 100);
+  r.allocated(a, nullptr, 50);
+  r.freed(a, nullptr, 100, FreedTo::kStream);
+  r.allocated(a, nullptr, 80);
+  r.allocated(a, nullptr, 200);
+  r.freed(a, nullptr, 1 << 20, FreedTo::kStream);  // more than there was
+  r.allocated(a, nullptr, 10);
+  const Recording p = r.take();
   EXPECT_EQ(p.peaks.back().bytes, 330u);
   EXPECT_EQ(p.peaks.size(), 1u);  // all of one line
-}
-
-// `host`: how many times this machine's speed.
-Recorder& on_host_of_speed(double host) {
-  static auto& all = *new std::vector<Recorder*>;
-  return *all.emplace_back(
-      new Recorder({parse_emulated_spec(""), host, 1, Stream::kCapacity, {}}));
 }
 
 TEST(Recorder, ItsClockRunsForwardAtEachSpeedOfTheHost) {
   Stream& a = stream(8);
   for (const double host : {0.25, 1.0, 4.0}) {
-    Recorder& r = on_host_of_speed(host);
-    install_observer(&r);
+    Recorder& r = made(host);
+    install_observer(r, true);
     const uint64_t begun = r.now();
     uint64_t before = begun;
     for (int i = 0; i < 50; ++i) {
@@ -194,7 +188,7 @@ TEST(Recorder, ItsClockRunsForwardAtEachSpeedOfTheHost) {
       before = r.now();
       EXPECT_TRUE(before >= worked);
     }
-    install_observer(nullptr);
+    install_observer(r, false);
     // Its own work takes a host of four times the speed a quarter of the time.
     EXPECT_TRUE(before - begun >= uint64_t(49.0 * double(kMs) / host));
     if (host > 1) EXPECT_TRUE(before - begun < 40 * kMs);
@@ -203,7 +197,7 @@ TEST(Recorder, ItsClockRunsForwardAtEachSpeedOfTheHost) {
 }
 
 TEST(Recorder, ItsClockRunsForwardFromThreadToThread) {
-  Recorder& r = on_host_of_speed(1);
+  Recorder& r = made(1);
   work_for(10 * kMs);  // which the other thread's own clock knows nothing of
   const uint64_t here = r.now();
   uint64_t there = 0, later = 0;
@@ -220,14 +214,14 @@ TEST(Recorder, ItsClockRunsForwardFromThreadToThread) {
 
 TEST(Recorder, ALaunchNotesWhatIsInUse) {
   Stream& a = stream(6);
-  Recording r;
-  r.recorder.allocated(&a, nullptr, 100);
+  Recorded r;
+  r.recorder.allocated(a, nullptr, 100);
   submit(a, kNothing, {});
-  r.recorder.allocated(&a, nullptr, 50);
+  r.recorder.allocated(a, nullptr, 50);
   submit(a, kNothing, {});
-  r.recorder.freed(&a, nullptr, 100, FreedTo::kStream);
+  r.recorder.freed(a, nullptr, 100, FreedTo::kStream);
   submit(a, kNothing, {});
-  const Program p = r.end();
+  const Recording p = r.end();
   EXPECT_EQ(p.entries[0].allocated, 100u);
   EXPECT_EQ(p.entries[1].allocated, 150u);
   EXPECT_EQ(p.entries[2].allocated, 50u);

@@ -7,10 +7,10 @@
 namespace npu::plan {
 namespace {
 
-// Builds a program whose works take as many ns as they have bytes.
+// Builds a program whose operations take as many ns as they have bytes.
 struct Script {
   std::vector<PlanStream> streams{{0, 0, 0}, {0, 1, 0}, {1, 0, 0}};
-  std::vector<Work> works;
+  std::vector<Operation> operations;
   std::vector<Entry> entries;
   Setting setting = plain();
 
@@ -24,11 +24,11 @@ struct Script {
     return s;
   }
 
-  uint32_t work(double bytes, TaskType type = TaskType::kWork) {
-    Work& w = works.emplace_back();
+  uint32_t work(double bytes, OperationType type = OperationType::kWork) {
+    Operation& w = operations.emplace_back();
     w.type = type;
     w.work.bytes = bytes;
-    return uint32_t(works.size() - 1);
+    return uint32_t(operations.size() - 1);
   }
   void add(Entry entry) { entries.push_back(entry); }
   void launch(uint64_t host_ns, uint32_t stream, uint32_t what) {
@@ -46,7 +46,7 @@ struct Script {
   }
 
   Timeline run(int repeats = 1) const {
-    Simulation simulation(streams, works, setting);
+    Simulation simulation(streams, operations, setting);
     for (int i = 0; i < repeats; ++i)
       for (const Entry& entry : entries) simulation.feed(entry);
     return simulation.finish();
@@ -139,8 +139,8 @@ TEST(Simulation, AFullQueueStopsTheHost) {
 TEST(Simulation, AReplayIsItsPartsBehindOneLaunch) {
   Script s;
   const uint32_t a = s.work(100), b = s.work(50);
-  const uint32_t replay = s.work(0, TaskType::kReplay);
-  s.works[replay].parts = {a, b, a};
+  const uint32_t replay = s.work(0, OperationType::kReplay);
+  s.operations[replay].parts = {a, b, a};
   s.setting.spec.launch_ns = 10;
   s.launch(100, 0, replay);
   s.host_wait(0, 0, 0);
@@ -153,7 +153,7 @@ TEST(Simulation, AReplayIsItsPartsBehindOneLaunch) {
 TEST(Simulation, ACollectiveRunsBesideWork) {
   Script s;
   const uint32_t w = s.work(1000);
-  const uint32_t reduce = s.work(0, TaskType::kCollective);
+  const uint32_t reduce = s.work(0, OperationType::kCollective);
   s.setting.stated = {-1, 700};
   s.launch(100, 0, w);
   s.launch(0, 1, reduce);
@@ -193,7 +193,7 @@ TEST(Simulation, SpeedsAreOfHostAndOfWork) {
 
 TEST(Simulation, WhatTakesNoTimeEndsWithWhatIsBeforeIt) {
   Script s;
-  const uint32_t w = s.work(1000), note = s.work(0, TaskType::kNone);
+  const uint32_t w = s.work(1000), note = s.work(0, OperationType::kNone);
   s.launch(100, 0, w);
   s.launch(0, 0, note);
   s.launch(0, 1, note);

@@ -1,6 +1,6 @@
 // How the environment chooses the driver and its devices. Each case runs in a
 // process of its own, because the choice is made once.
-#include "csrc/driver/registry.h"
+#include "csrc/driver/driver.h"
 
 #include <signal.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/hooks.h"
 #include "csrc/interop/flag.h"
 #include "csrc/sanitizer/sanitizer.h"
 #include "csrc/stats/segment.h"
@@ -89,7 +90,7 @@ TEST(Sanitizer, FindsReuseAndRespectsRecordStream) {
     w.read(w.two);
     if (recorded) w.sanitizer.stream_recorded(w.two, w.memory);
     w.free();
-    w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
+    w.sanitizer.allocated(w.one, w.memory, sizeof w.memory);
 
     w.write(w.one);
 
@@ -103,9 +104,9 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   w.write(w.one);
   const int64_t before = shadow_bytes.load();
   for (int round = 0; round < 60; ++round) {  // 2^60 copies, if any
-    w.sanitizer.allocated(&w.one, w.memory, 32);
-    w.sanitizer.allocated(&w.one, w.memory + 8, 32);
-    w.sanitizer.allocated(&w.one, w.memory, 64);
+    w.sanitizer.allocated(w.one, w.memory, 32);
+    w.sanitizer.allocated(w.one, w.memory + 8, 32);
+    w.sanitizer.allocated(w.one, w.memory, 64);
   }
 
   EXPECT_TRUE(shadow_bytes.load() < before + 16 * int64_t(sizeof(Access)));
@@ -166,7 +167,7 @@ TEST(Sanitizer, OrdersLaunchesAfterAFlagThatTheHostWaitedFor) {
 TEST(Sanitizer, KnowsNothingOfMemoryBeyondABlock) {
   World w;
   alignas(64) static float memory[32];
-  w.sanitizer.allocated(&w.one, memory, 64);
+  w.sanitizer.allocated(w.one, memory, 64);
   submit(w.one, kWrite, {word(memory + 16)});
   submit(w.two, kWrite, {word(memory + 16)});
   EXPECT_EQ(found_.size(), 0);
@@ -186,7 +187,7 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
   for (const bool replay : {false, true}) {
     World w;
     float memory[kMany];
-    w.sanitizer.allocated(&w.one, memory, sizeof memory);
+    w.sanitizer.allocated(w.one, memory, sizeof memory);
     uint64_t words[kMany];
     for (uint32_t i = 0; i < kMany; ++i) words[i] = word(memory + i);
     if (replay) {
@@ -248,8 +249,8 @@ TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
                        [] { throw Refused(); }, nullptr});
   Stream stream{0, 93, 0, StreamMode::kQueued};
   float memory[16];
-  sanitizer.allocated(&stream, memory, sizeof memory);
-  sanitizer.freed(&stream, memory, sizeof memory, FreedTo::kStream);
+  sanitizer.allocated(stream, memory, sizeof memory);
+  sanitizer.freed(stream, memory, sizeof memory, FreedTo::kStream);
   const uint64_t words[] = {word(memory)};
   const KernelCall call{&kRead, words};
 
@@ -293,7 +294,7 @@ TEST(Sanitizer, CountsItsMemoryAndForgetsIt) {
   const int64_t before = shadow_bytes.load();
   std::vector<float> blocks(16 * 100);
   for (int i = 0; i < 100; ++i)
-    w.sanitizer.allocated(&w.one, &blocks[size_t(16 * i)], 64);
+    w.sanitizer.allocated(w.one, &blocks[size_t(16 * i)], 64);
   EXPECT_TRUE(shadow_bytes.load() >= before + 100 * int64_t(sizeof(Region)));
 
   w.sanitizer.clear();
@@ -336,11 +337,11 @@ TEST(Sanitizer, ServesManyThreads) {
         std::vector<float> own(16);
         Stream& stream = t % 2 ? w.one : w.two;
         for (int i = 0; i < 300; ++i) {
-          w.sanitizer.allocated(&stream, own.data(), 64);
+          w.sanitizer.allocated(stream, own.data(), 64);
           submit(stream, kWrite, {word(own.data())});
           w.read(w.one);
           if (i % 50 == 0) drain(stream);
-          w.sanitizer.freed(&stream, own.data(), 64, FreedTo::kStream);
+          w.sanitizer.freed(stream, own.data(), 64, FreedTo::kStream);
         }
         drain(stream);
       });
@@ -363,9 +364,9 @@ uint32_t line_ = 0;
 CallSite line() { return {line_, 0}; }
 uint32_t stack() { return line_; }
 struct Lines {
-  Lines() { set_call_site_hooks({line, stack}); }
+  Lines() { hooks = {.call_site = line, .call_stack = stack}; }
   ~Lines() {
-    set_call_site_hooks({});
+    hooks = {};
     line_ = 0;
   }
 };
@@ -386,7 +387,7 @@ TEST(Finding, NamesBothLaunchesAndTheLinesOfTheBlock) {
   Keeping w;
   for (const uint32_t site : {10, 20}) {
     line_ = site;
-    w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
+    w.sanitizer.allocated(w.one, w.memory, sizeof w.memory);
     line_ = site + 1;
     if (site == 10) w.free();
   }
@@ -432,7 +433,7 @@ TEST(Finding, NamesBothLaunchesAndTheLinesOfTheBlock) {
 TEST(Finding, OfAUseAfterFreeNamesTheDevicesOfBoth) {
   Keeping w;
   Stream other(1, 97, 0, StreamMode::kQueued);
-  other.set_observed(true);
+  other.look_for_observers();
   w.free();
   submit(other, kRead, {word(w.memory)});
   other.stop();
@@ -541,9 +542,9 @@ TEST(Finding, IsCountedWhenNobodyListens) {
       "test::counted", &kWriteView, 1};
   float memory[16];
   Stream one(0, 94, 0, StreamMode::kInline), two(0, 95, 0, StreamMode::kQueued);
-  set_observer(&sanitizer);
-  for (Stream* s : {&one, &two}) s->set_observed(true);
-  sanitizer.allocated(&one, memory, sizeof memory);
+  list_observer(sanitizer, true);
+  for (Stream* s : {&one, &two}) s->look_for_observers();
+  sanitizer.allocated(one, memory, sizeof memory);
   sanitizer.adopt(two, memory, sizeof memory);
   for (Stream* s : {&two, &one}) {
     submit(*s, counted, {word(memory)});
@@ -554,7 +555,7 @@ TEST(Finding, IsCountedWhenNobodyListens) {
   submit(two, kWrite, {word(memory)});
   sanitizer.host_touches(kWrite, words);
   two.stop();
-  set_observer(nullptr);
+  list_observer(sanitizer, false);
   EXPECT_EQ(ran.size(), 2);
   EXPECT_EQ(sanitizer.counts().tasks, 3);
   EXPECT_EQ(sanitizer.counts().accesses, 3);
@@ -567,9 +568,9 @@ TEST(Finding, OfPinnedMemoryIsLookedForByWhoeverIsTold) {
   Sanitizer sanitizer({&keep, nullptr, [] { ++touched_; }});
   float memory[16], pinned[16];
   Stream one(0, 94, 0, StreamMode::kQueued);
-  set_observer(&sanitizer);
-  one.set_observed(true);
-  sanitizer.allocated(&one, memory, sizeof memory);
+  list_observer(sanitizer, true);
+  one.look_for_observers();
+  sanitizer.allocated(one, memory, sizeof memory);
   sanitizer.host_allocated(pinned, sizeof pinned);
   submit(one, kWrite, {word(memory)});
   EXPECT_EQ(touched_, 0);
@@ -578,7 +579,7 @@ TEST(Finding, OfPinnedMemoryIsLookedForByWhoeverIsTold) {
   EXPECT_EQ(touched_, 1);
   EXPECT_TRUE(sanitizer.pinned_pending());
   one.stop();
-  set_observer(nullptr);
+  list_observer(sanitizer, false);
   sanitizer.clear();
   EXPECT_TRUE(!sanitizer.pinned_pending());
 }
@@ -606,7 +607,7 @@ TEST(Sanitizer, TakesTheFlagsOfAReplayForAnOrder) {
     for (const bool lowered : {false, true}) {
       World w;
       float other[16];
-      w.sanitizer.allocated(&w.two, other, sizeof other);
+      w.sanitizer.allocated(w.two, other, sizeof other);
       const uint64_t words[] = {word(w.memory)};
       const KernelCall first[] = {{&kWrite, words}, {&kSetFlag, set}};
       const KernelCall second[] = {{waiting, wait}, {&kRead, words}};
@@ -628,7 +629,7 @@ TEST(Sanitizer, TakesTheFlagsOfAReplayForAnOrder) {
 TEST(Sanitizer, LooksAtWhatIsBehindAFlagInAReplay) {
   World w;
   float other[16];
-  w.sanitizer.allocated(&w.one, other, sizeof other);
+  w.sanitizer.allocated(w.one, other, sizeof other);
   const uint64_t words[] = {word(w.memory)}, set[] = {7, 1};
   const uint64_t not_its[] = {word(other)};
   const KernelCall calls[] = {{&kWrite, not_its}, {&kSetFlag, set},
@@ -670,7 +671,7 @@ TEST(Sanitizer, ForgetsFlagsWhenItIsCleared) {
   w.write(w.one);
   w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
   w.sanitizer.clear();
-  w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
+  w.sanitizer.allocated(w.one, w.memory, sizeof w.memory);
   w.sanitizer.flag_awaited(&w.two, 7, true);
   w.write(w.one);
   w.read(w.two);  // who comes before is not known
@@ -682,9 +683,9 @@ TEST(Sanitizer, KnowsNothingOfMemoryThatItWasNotTold) {
   Keeping w;
   float unknown[16];
   w.sanitizer.stream_recorded(w.two, unknown);
-  w.sanitizer.freed(&w.one, unknown, sizeof unknown, FreedTo::kStream);
+  w.sanitizer.freed(w.one, unknown, sizeof unknown, FreedTo::kStream);
   w.sanitizer.host_freed(unknown);
-  w.sanitizer.segment_freed(unknown, sizeof unknown);
+  w.sanitizer.segment_freed(0, unknown, sizeof unknown);
   EXPECT_TRUE(!w.sanitizer.host_pending(unknown));
   const uint64_t words[] = {word(unknown)};
   w.sanitizer.host_touches(kWrite, words);
@@ -703,7 +704,7 @@ TEST(Sanitizer, KnowsNothingOfMemoryThatItWasNotTold) {
 TEST(Sanitizer, ForgetsMemoryThatTheDriverHasBack) {
   World w;
   w.write(w.one);
-  w.sanitizer.segment_freed(w.memory, sizeof w.memory);
+  w.sanitizer.segment_freed(0, w.memory, sizeof w.memory);
   w.write(w.two);
   EXPECT_EQ(found_.size(), 0);
 }
@@ -715,7 +716,7 @@ TEST(Sanitizer, SaysWhoseABlockIs) {
     if (adopted)
       w.sanitizer.adopt(w.two, memory, sizeof memory);
     else
-      w.sanitizer.allocated(&w.two, memory, sizeof memory);
+      w.sanitizer.allocated(w.two, memory, sizeof memory);
     for (Stream* s : {&w.one, &w.two}) submit(*s, kWrite, {word(memory)});
     EXPECT_EQ(findings_.size(), 1);
     EXPECT_EQ(findings_[0].stream, 91);
@@ -727,7 +728,7 @@ TEST(Sanitizer, SaysWhoseABlockIs) {
 World* asked_ = nullptr;
 TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
   World w([](const Finding*, size_t) {
-    asked_->sanitizer.segment_freed(asked_->memory, sizeof asked_->memory);
+    asked_->sanitizer.segment_freed(0, asked_->memory, sizeof asked_->memory);
     return false;
   });
   asked_ = &w;
@@ -751,9 +752,9 @@ TEST(Sanitizer, LetsReplaysUseWhatTheirCaptureFreed) {
     World w;
     float memory[16];
     if (captured) w.one.set_sink(&sink);
-    w.sanitizer.allocated(&w.one, memory, sizeof memory);
+    w.sanitizer.allocated(w.one, memory, sizeof memory);
     w.one.set_sink(nullptr);
-    w.sanitizer.freed(&w.one, memory, sizeof memory, FreedTo::kGraph);
+    w.sanitizer.freed(w.one, memory, sizeof memory, FreedTo::kGraph);
     const uint64_t words[] = {word(memory)};
     const KernelCall call{&kWrite, words};
     w.sanitizer.replays(w.one, &call, 1);

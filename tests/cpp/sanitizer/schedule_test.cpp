@@ -2,10 +2,12 @@
 #include "csrc/sanitizer/schedule.h"
 
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "csrc/base/hooks.h"
 #include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
@@ -25,14 +27,13 @@ ScheduleOptions seeded(uint64_t seed, int changes = 0, uint64_t length = 0) {
 
 // Two queued streams and an inline one, whose tasks a schedule runs.
 struct World {
-  explicit World(const ScheduleOptions& options, Observer* next = nullptr)
-      : schedule(options, next) {
-    set_observer(&schedule);
-    for (Stream* s : {&one, &two, &direct}) s->set_observed(true);
+  explicit World(const ScheduleOptions& options) : schedule(options) {
+    list_observer(schedule, true);
+    for (Stream* s : {&one, &two, &direct}) s->look_for_observers();
   }
   ~World() {
     schedule.drain();
-    set_observer(nullptr);
+    list_observer(schedule, false);
   }
   void append(Stream& stream, uint64_t value) {
     submit(stream, kAppend, {word(&got), value});
@@ -84,13 +85,13 @@ int direct_tasks_ = 0;
 
 // The layer above takes back there what a kernel has set for the thread.
 TEST(Schedule, TellsWhenATaskHasRunOnTheThreadOfTheHost) {
-  set_after_direct_task_hook([] { ++direct_tasks_; });
+  hooks.after_direct_task = [] { ++direct_tasks_; };
   {
     World w({0, 8, 4, false});
     w.append(w.one, 1);
     EXPECT_EQ(direct_tasks_, 1);
   }
-  set_after_direct_task_hook(nullptr);
+  hooks.after_direct_task = nullptr;
 }
 
 TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
@@ -329,7 +330,7 @@ TEST(Schedule, LeavesTheMemoryOfAFailedStream) {
   World w({lagging_seed(), 0, 0, true});
   submit(w.one, kFail, {NPU_ERROR});
   w.wait(w.one);
-  w.schedule.freed(&w.one, &memory, sizeof memory, FreedTo::kStream);
+  w.schedule.freed(w.one, &memory, sizeof memory, FreedTo::kStream);
   EXPECT_EQ(memory, 1);
   EXPECT_EQ(w.one.tail(), 1);
 }
@@ -350,7 +351,7 @@ TEST(Schedule, PoisonsFreedMemoryInTheStreamsOrder) {
     std::fill(memory, memory + 4, 1);
     World w({lagging_seed(), 0, 0, wanted});
     before(w);
-    w.schedule.freed(&(w.*stream), memory, 3 * sizeof *memory, where);
+    w.schedule.freed(w.*stream, memory, 3 * sizeof *memory, where);
     EXPECT_EQ(memory[0], 1);  // nobody has come to it
     w.wait(w.*stream);
     EXPECT_EQ(memory[3], 1);
@@ -363,7 +364,7 @@ TEST(Schedule, PoisonsFreedMemoryInTheStreamsOrder) {
   };
   const auto both = [&](World& w) {
     w.schedule.stream_recorded(w.two, memory);
-    w.schedule.freed(&w.one, memory, 8, FreedTo::kStream);
+    w.schedule.freed(w.one, memory, 8, FreedTo::kStream);
   };
   EXPECT_EQ(freed(true, nothing, &World::one, FreedTo::kStream), poison);
   EXPECT_EQ(freed(false, nothing, &World::one, FreedTo::kStream), 1);
@@ -373,113 +374,24 @@ TEST(Schedule, PoisonsFreedMemoryInTheStreamsOrder) {
   EXPECT_EQ(freed(true, both, &World::one, FreedTo::kStream), poison);
 }
 
-// Writes down each call, with all that it was told.
-struct Told final : Observer {
-  std::vector<std::string> calls;
-  bool verdict = true;
-
-  template <typename... Args>
-  void add(const char* name, Args... args) {
-    std::string text = name;
-    ((text += " " + std::to_string(uint64_t(args))), ...);
-    calls.push_back(text);
+// Whichever of the two is asked first.
+TEST(Schedule, GoesOnBehindATaskThatAnotherObserverRefuses) {
+  struct Refuses final : Observer {
+    bool submitted(Stream&, uint64_t, const Task&) override { return true; }
+    void published(Stream&, bool refused) override {
+      if (refused) throw std::runtime_error("refused");
+    }
+  } refuses;
+  const uint64_t seed = lagging_seed();
+  for (const bool first : {false, true}) {
+    if (!first) list_observer(refuses, true);
+    World w(seeded(seed));
+    if (first) list_observer(refuses, true);
+    EXPECT_THROWS(w.append(w.one, 1), std::runtime_error);
+    w.wait(w.one);
+    EXPECT_TRUE(w.got.empty() && w.one.idle());
+    list_observer(refuses, false);
   }
-  static uint64_t at(const void* pointer) { return uint64_t(pointer); }
-
-  bool submitted(Stream& s, uint64_t position, const Task& t) override {
-    add("submitted", s.id(), position, at(&t));
-    return verdict;
-  }
-  void published(Stream& s, bool refused) override {
-    add("published", s.id(), refused);
-  }
-  void replays(Stream& s, const KernelCall* calls, size_t n,
-               Captured) override {
-    add("replays", s.id(), at(calls), n);
-  }
-  void event_recorded(Stream& s, uint64_t number) override {
-    add("event_recorded", s.id(), number);
-  }
-  void flag_raised(Stream& s, uint64_t number, uint64_t flag) override {
-    add("flag_raised", s.id(), number, flag);
-  }
-  void flag_lowered(uint64_t flag) override { add("flag_lowered", flag); }
-  void flag_awaited(Stream* s, uint64_t flag, bool takes) override {
-    add("flag_awaited", s->id(), flag, takes);
-  }
-  void stream_waits(Stream& s, Stream& other, uint64_t number) override {
-    add("stream_waits", s.id(), other.id(), number);
-  }
-  void host_waits(Stream& s, uint64_t number, WaitReason) override {
-    add("host_waits", s.id(), number);
-  }
-  void host_waited(Stream& s, uint64_t number) override {
-    add("host_waited", s.id(), number);
-  }
-  void host_polls(Stream& s, uint64_t number) override {
-    add("host_polls", s.id(), number);
-  }
-  void host_awaits(Stream& s, uint64_t number) override {
-    add("host_awaits", s.id(), number);
-  }
-  void host_uses(Stream& s, const npu_kernel& k, const uint64_t* w) override {
-    add("host_uses", s.id(), at(&k), at(w));
-  }
-  void allocated(Stream* s, const void* memory, size_t bytes) override {
-    add("allocated", s->id(), at(memory), bytes);
-  }
-  void stream_recorded(Stream& s, const void* memory) override {
-    add("stream_recorded", s.id(), at(memory));
-  }
-  void freed(Stream* s, const void* memory, size_t bytes, FreedTo to) override {
-    add("freed", s->id(), at(memory), bytes, int(to));
-  }
-  void segment_freed(const void* memory, size_t bytes) override {
-    add("segment_freed", at(memory), bytes);
-  }
-  void host_allocated(const void* memory, size_t bytes) override {
-    add("host_allocated", at(memory), bytes);
-  }
-  void host_freed(const void* memory) override {
-    add("host_freed", at(memory));
-  }
-};
-
-TEST(Schedule, TellsTheObserverBehindItEverything) {
-  Told told, expected;
-  World w(seeded(lagging_seed()), &told);
-  const Task task{};
-  const uint64_t words[] = {1};
-  const KernelCall call{&kNothing, words};
-  for (Observer* o : {static_cast<Observer*>(&w.schedule),
-                      static_cast<Observer*>(&expected)}) {
-    EXPECT_TRUE(o->submitted(w.one, 5, task));
-    o->published(w.one, true);
-    o->replays(w.one, &call, 1, {});
-    o->event_recorded(w.one, 6);
-    o->flag_raised(w.one, 7, 8);
-    o->flag_lowered(9);
-    o->flag_awaited(&w.one, 10, true);
-    o->stream_waits(w.one, w.two, 0);
-    o->host_waits(w.one, 0, WaitReason::kItem);
-    o->host_waited(w.one, 11);
-    o->host_polls(w.one, 12);
-    o->host_awaits(w.one, 0);
-    o->host_uses(w.one, kNothing, words);
-    o->allocated(&w.one, words, 13);
-    o->stream_recorded(w.one, words);
-    o->freed(&w.one, words, 14, FreedTo::kGraph);
-    o->segment_freed(words, 15);
-    o->host_allocated(words, 16);
-    o->host_freed(words);
-  }
-  EXPECT_TRUE(told.calls == expected.calls);
-  EXPECT_EQ(told.calls.size(), 19);
-
-  told.verdict = false;
-  w.append(w.one, 1);
-  w.wait(w.one);
-  EXPECT_TRUE(w.got.empty());  // refused
 }
 
 }  // namespace

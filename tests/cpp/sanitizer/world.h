@@ -34,19 +34,17 @@ struct World {
       : sanitizer({found, nullptr, nullptr}) {
     found_.clear();
     count_ = 0;
-    set_observer(&sanitizer);
-    for (Stream* s : {&one, &two, &three, &direct}) s->set_observed(true);
-    sanitizer.allocated(&one, memory, sizeof memory);
+    list_observer(sanitizer, true);
+    for (Stream* s : {&one, &two, &three, &direct}) s->look_for_observers();
+    sanitizer.allocated(one, memory, sizeof memory);
   }
   ~World() {
     for (Stream* s : {&one, &two, &three}) s->stop();
-    set_observer(nullptr);
+    list_observer(sanitizer, false);
   }
   void write(Stream& stream) { submit(stream, kWrite, {word(memory)}); }
   void read(Stream& stream) { submit(stream, kRead, {word(memory)}); }
-  void free() {
-    sanitizer.freed(&one, memory, sizeof memory, FreedTo::kStream);
-  }
+  void free() { sanitizer.freed(one, memory, sizeof memory, FreedTo::kStream); }
 
   Sanitizer sanitizer;
   Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued},

@@ -8,7 +8,8 @@
 #include <exception>
 #include <mutex>
 
-#include "csrc/driver/registry.h"
+#include "csrc/base/hooks.h"
+#include "csrc/driver/driver.h"
 #include "tests/cpp/no_memory.h"
 #include "tests/drivers/by_hand.h"
 
@@ -83,9 +84,7 @@ NoGil::~NoGil() {
 Cell::Cell(const Way& way, uint32_t n_words) : way(way), n_words(n_words) {
   want.reserve(kMostLaunches);
   got.reserve(kMostLaunches);
-  if (way.gil)
-    set_host_wait_hooks(
-        {release_gil, reacquire_gil, nullptr, nullptr, nullptr});
+  if (way.gil) hooks = {release_gil, reacquire_gil};
   way.prepare(*this);
 }
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "csrc/engine/engine.h"
-#include "csrc/engine/force_stop.h"
+#include "csrc/engine/switches.h"
 #include "tests/cpp/states/conditions.h"
 #include "tests/drivers/by_hand.h"
 

@@ -6,10 +6,9 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
-#include "csrc/graph/hooks.h"
 #include "tests/cpp/graph/lanes.h"
 
 namespace npu::states {
@@ -42,7 +41,7 @@ void take_blocking_stream(Cell& cell) {
 
 // A graph of two streams that append in turn.
 struct NoNumbers final : NumberSource {
-  Draws reserve(uint64_t) override { return {0, 0}; }
+  Draws reserve(uint64_t) noexcept override { return {0, 0}; }
 };
 
 void capture_lanes(Cell& cell) {

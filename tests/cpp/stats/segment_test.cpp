@@ -1,6 +1,7 @@
 // The file in which others see the statistics of a process, and who owns it.
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "csrc/stats/layout.h"
 #include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
+#include "csrc/stats/shared_file.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 
@@ -60,13 +62,11 @@ class Held {
   const int file_;
 };
 
-Life life_at(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY);
+bool has_ended(const std::string& path) {
+  const OpenFile file(open(path.c_str(), O_RDONLY));
   Owner owner;
   EXPECT_TRUE(read_segment_owner(file, owner));
-  const Life life = life_of(file, owner);
-  close(file);
-  return life;
+  return npu::has_ended(file, owner);
 }
 
 TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
@@ -85,9 +85,9 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
   std::ofstream(other) << "no segment";
   {
     const Held of_elsewhere(elsewhere), of_unknown(unknown), of_reused(reused);
-    EXPECT_TRUE(life_at(elsewhere) == Life::kLives);
-    EXPECT_TRUE(life_at(unknown) == Life::kLives);
-    EXPECT_TRUE(life_at(living) == Life::kLives);
+    EXPECT_TRUE(!has_ended(elsewhere));
+    EXPECT_TRUE(!has_ended(unknown));
+    EXPECT_TRUE(!has_ended(living));
 
     remove_abandoned(directory, read_segment_owner, kDeadSegments);
 
@@ -98,7 +98,7 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
       EXPECT_TRUE(exists(path + kDeadSuffix));
     }
   }
-  EXPECT_TRUE(life_at(elsewhere) == Life::kEnded);
+  EXPECT_TRUE(has_ended(elsewhere));
   remove_abandoned(directory, read_segment_owner, kDeadSegments);
   for (const auto& path : {elsewhere, unknown, reused, ended}) {
     EXPECT_TRUE(exists(path + kDeadSuffix));
@@ -114,11 +114,10 @@ TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
   const std::string first = directory + "/" + std::to_string(getpid()),
                     second = first + "-" + std::to_string(here);
   const auto take = [&] {
-    OwnFile own = make_own_file(directory, read_segment_owner);
-    const std::string path = own.path;
-    EXPECT_TRUE(own.file >= 0);
-    remove_own_file(own);
-    close(own.file);
+    SharedFile own;
+    EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+    const std::string path = own.path();
+    own.remove();
     return path;
   };
   EXPECT_EQ(take(), first);
@@ -145,14 +144,16 @@ TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
 
 TEST(Owner, RemovesNoFileThatHasGotItsName) {
   const std::string directory = make_directory();
-  OwnFile own = make_own_file(directory, read_segment_owner);
-  EXPECT_EQ(rename(own.path.c_str(), (own.path + kDeadSuffix).c_str()), 0);
-  std::ofstream(own.path) << "another";
-  remove_own_file(own);
-  EXPECT_TRUE(exists(own.path));
-  unlink(own.path.c_str());
-  unlink((own.path + kDeadSuffix).c_str());
-  close(own.file);
+  SharedFile own;
+  EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+  const std::string path = own.path();
+  EXPECT_EQ(rename(path.c_str(), (path + kDeadSuffix).c_str()), 0);
+  std::ofstream(path) << "another";
+  EXPECT_TRUE(!own.allocate(0, 1));
+  own.remove();
+  EXPECT_TRUE(exists(path));
+  unlink(path.c_str());
+  unlink((path + kDeadSuffix).c_str());
   EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
@@ -162,15 +163,16 @@ TEST(Owner, ItsLockIsNotHeldByItsChildren) {
   EXPECT_EQ(pipe(ends), 0);
   // The owner ends while its child lives, which says so and waits.
   const auto ended = in_child([&] {
-    OwnFile own = make_own_file(directory, read_segment_owner);
-    write_header(own.path, getpid(), 7, pid_namespace() + 1);
-    if (own.file < 0 || life_at(own.path) != Life::kLives) return 1;
+    SharedFile own;
+    if (!own.make(directory, read_segment_owner, 1)) return 4;
+    write_header(own.path(), getpid(), 7, pid_namespace() + 1);
+    if (has_ended(own.path())) return 1;
     int ready[2];
     if (pipe(ready)) return 2;
     if (fork() == 0) {
       close(2);  // in_child() reads it to its end
       close(ends[1]);
-      release_after_fork(own);
+      own.release_after_fork();
       char byte = 1;
       if (write(ready[1], &byte, 1) != 1) _exit(1);
       _exit(read(ends[0], &byte, 1) < 0);  // until the test has looked
@@ -184,7 +186,7 @@ TEST(Owner, ItsLockIsNotHeldByItsChildren) {
   while (const dirent* file = readdir(files))
     if (file->d_name[0] != '.') found = directory + "/" + file->d_name;
   closedir(files);
-  EXPECT_TRUE(life_at(found) == Life::kEnded);
+  EXPECT_TRUE(has_ended(found));
   close(ends[1]);
   close(ends[0]);
   unlink(found.c_str());
@@ -214,6 +216,24 @@ TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
   }
   remove_abandoned(directory, read_segment_owner, 0);
   EXPECT_TRUE(!exists(dead(9)));
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+// As in a program that closes every descriptor it finds.
+TEST(SharedFile, GrowsAndIsMappedWithoutItsFirstDescriptor) {
+  const std::string directory = make_directory();
+  SharedFile own;
+  const int next = dup(0);
+  close(next);
+  EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+  close(next);
+  EXPECT_EQ(own.map(0, 9000), nullptr);  // a page of it would raise SIGBUS
+  EXPECT_TRUE(own.allocate(8192, 808));
+  auto* const memory = static_cast<char*>(own.map(0, 9000));
+  EXPECT_TRUE(memory != nullptr);
+  memory[8999] = 1;
+  own.remove();
+  EXPECT_TRUE(!own.allocate(0, 1));
   EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
@@ -251,6 +271,21 @@ TEST(Segment, DescribesItself) {
   EXPECT_EQ(
       header.header_bytes + header.device_blocks * header.device_block_bytes,
       offsetof(Segment, streams));
+}
+
+// On some machines pages have 64 KiB, and a mapping begins at one.
+TEST(Segment, IsMappedInPartsThatCanBeginAPageOfAnySize) {
+  segment_extension(100, [](void*) {});
+  std::ifstream maps("/proc/self/maps");
+  int parts = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (!line.ends_with(segment_path())) continue;
+    uint64_t at = 1;
+    EXPECT_EQ(sscanf(line.c_str(), "%*s %*s %" SCNx64, &at), 1);
+    EXPECT_EQ(at % 0x10000, 0);
+    ++parts;
+  }
+  EXPECT_EQ(parts, 2);
 }
 
 TEST(Segment, ShowsACounterToWhoeverReadsTheFile) {

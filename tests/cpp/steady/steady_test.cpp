@@ -111,6 +111,7 @@ TEST(Steady, WaitForAnotherStreamAsksForNothing) {
 // at once, taken back, and freed in a capture.
 TEST(Steady, ABlockThatAnotherStreamUsesAsksForNothing) {
   CachingAllocator memory = make_allocator();
+  memory.hold_pool(7);
   Stream &own = first_stream(), &other = second_stream();
   enum class Way { kFreed, kErased, kCaptured };
   const auto allocations = [&](Way way, bool recorded) {

@@ -204,11 +204,11 @@ TEST(Wait, ForNothingThatIsLeftIsNoTask) {
 
   // While it is observed, a wait for what is over is a task all the same.
   Observer observer;
-  set_observer(&observer);
+  list_observer(observer, true);
   EXPECT_TRUE(second.wait_for(first, 1));
   EXPECT_EQ(second.tail(), 1);
   drain(second);
-  set_observer(nullptr);
+  list_observer(observer, false);
 
   submit(second, kFail, {NPU_ERROR});
   drain(second);

@@ -16,8 +16,8 @@
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
-#include "csrc/taskqueue/sleep_lock.h"
 #include "csrc/taskqueue/sole_lock.h"
+#include "csrc/taskqueue/task_wait.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
@@ -158,10 +158,11 @@ TEST(Sequence, SaysWhatItHasReached) {
 
 TEST(Sequence, GivesUpSpinningAndSleepingInTime) {
   Sequence s;
-  EXPECT_TRUE(!s.spin(1, 1000));
+  const auto due = [&] { return s.reached(1); };
+  EXPECT_TRUE(!spin_until(1000, due));
   EXPECT_TRUE(!s.sleep(1, 1000));
   s.advance_to(1);
-  EXPECT_TRUE(s.spin(1, 0));
+  EXPECT_TRUE(spin_until(0, due));
   EXPECT_TRUE(s.sleep(1, kForEver));
 }
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/driver/registry.h"
-#include "csrc/engine/blocking.h"
+#include "csrc/base/hooks.h"
+#include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/switches.h"
 #include "csrc/observe/observer.h"
-#include "csrc/observe/profile.h"
 #include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -277,7 +277,7 @@ constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0,
                              NPU_KERNEL_ON_HOST};
 
 TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
-  set_host_wait_hooks({release_gil, take_gil, nullptr, nullptr, nullptr});
+  hooks = {release_gil, take_gil};
   Stream stream(0, 64, 0, StreamMode::kInline);
   std::vector<uint64_t> got;
   gil_.lock();
@@ -290,7 +290,7 @@ TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
   submit(stream, kPython, {});
   gil_.unlock();
   second.join();
-  set_host_wait_hooks({});
+  hooks = {};
   EXPECT_EQ(got.size(), 1);
   EXPECT_EQ(stream.retired().value(), 2);
 }
@@ -344,8 +344,9 @@ std::vector<std::thread::id> ended_on_;
 // that one launches.
 TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
   ended_on_.clear();
-  set_after_direct_task_hook(
-      [] { ended_on_.push_back(std::this_thread::get_id()); });
+  hooks.after_direct_task = [] {
+    ended_on_.push_back(std::this_thread::get_id());
+  };
   Stream direct(0, 64, 0, StreamMode::kInline);
   Stream queued(0, 0, 0, StreamMode::kQueued);
   std::vector<uint64_t> got;
@@ -355,7 +356,7 @@ TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
   EXPECT_EQ(ended_on_.size(), 2);
   submit(queued, kAppend, {word(&got), 1});
   queued.stop();
-  set_after_direct_task_hook(nullptr);
+  hooks.after_direct_task = nullptr;
   submit(direct, kAppend, {word(&got), 1});
   EXPECT_EQ(ended_on_.size(), 2);
   for (const std::thread::id thread : ended_on_)
@@ -478,8 +479,7 @@ TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
 // Who launches raises an error at once only then, however fast the launcher is.
 TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   static int told;
-  set_host_wait_hooks({nullptr, nullptr, nullptr, nullptr, nullptr,
-                       [](const Stream&) { ++told; }});
+  hooks = {.launched = [](const Stream&) { ++told; }};
   struct : Observer {
   } observer;
   std::vector<uint64_t> got;
@@ -499,9 +499,9 @@ TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   Stream direct(0, 8, 0, StreamMode::kInline);
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
 
-  set_observer(&observer);
-  queued.set_observed(true);
-  direct.set_observed(true);
+  list_observer(observer, true);
+  queued.look_for_observers();
+  direct.look_for_observers();
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
 
   queued.set_blocking(true);  // some thread's launches block: not this one's
@@ -510,8 +510,8 @@ TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   EXPECT_TRUE(waited_for(queued));
   set_thread_launch_blocking(false);
   queued.stop();
-  set_observer(nullptr);
-  set_host_wait_hooks({});
+  list_observer(observer, false);
+  hooks = {};
 }
 
 TEST(Stream, BlocksAtNoWaitAndAtNoMark) {
@@ -536,32 +536,32 @@ TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
   struct Counts final : Observer {
     int submitted_ = 0, published_ = 0, waited = 0;
     bool submitted(Stream&, uint64_t, const Task&) override {
-      return ++submitted_;
+      return !++submitted_;
     }
     void published(Stream&, bool) override { ++published_; }
     void host_waited(Stream&, uint64_t) override { ++waited; }
   } counts;
   Stream queued(0, 7, 0, StreamMode::kQueued);
   Stream direct(0, 8, 0, StreamMode::kInline);
-  set_observer(&counts);
+  list_observer(counts, true);
   for (Stream* s : {&queued, &direct}) submit(*s, kNothing, {});
   EXPECT_EQ(counts.submitted_ + counts.published_ + counts.waited, 0);
-  for (Stream* s : {&queued, &direct}) {
-    s->set_observed(true);
-    submit(*s, kNothing, {});
-    s->set_observed(false);
-    submit(*s, kNothing, {});
+  for (const bool listed : {true, false}) {
+    list_observer(counts, listed);
+    for (Stream* s : {&queued, &direct}) {
+      s->look_for_observers();
+      submit(*s, kNothing, {});
+    }
   }
   EXPECT_TRUE(counts.submitted_ == 2 && counts.published_ == 2);
   EXPECT_EQ(counts.waited, 1);  // the inline one's task is over
   queued.stop();
-  set_observer(nullptr);
 }
 
 // A program that an observer refuses is dropped, and its place does nothing.
 TEST(Stream, DropsAProgramThatIsRefused) {
   struct Refuses final : Observer {
-    bool submitted(Stream&, uint64_t, const Task&) override { return false; }
+    bool submitted(Stream&, uint64_t, const Task&) override { return true; }
   } refuses;
   struct Counted final : Program {
     int runs = 0, drops = 0;
@@ -581,13 +581,13 @@ TEST(Stream, DropsAProgramThatIsRefused) {
     s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
     stream.commit(s);
   };
-  set_observer(&refuses);
-  stream.set_observed(true);
+  list_observer(refuses, true);
+  stream.look_for_observers();
   give();
   drain(stream);
   EXPECT_TRUE(program.runs == 0 && program.drops == 1);
-  stream.set_observed(false);
-  set_observer(nullptr);
+  list_observer(refuses, false);
+  stream.look_for_observers();
   give();
   drain(stream);
   EXPECT_TRUE(program.runs == 1 && program.drops == 1);
@@ -662,50 +662,32 @@ TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {
 // Another core's counter is behind: the launcher begins before the launch, ends
 // before it began, and begins the next task before that.
 TEST(TaskNotes, OrderTheTimesOfTwoThreads) {
+  struct Runs final : Observer {
+    std::vector<TaskRun> all;
+    unsigned wants() const override { return kTimes; }
+    void ran(Stream&, const TaskRun& run) override { all.push_back(run); }
+  } runs;
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  stream.set_profiled(true);
   TaskNotes notes(stream);
-  StreamProfile& profile = *stream.kept_profile();
-  Task first{}, second{};
-  first.kernel = second.kernel = &kNothing;
-  first.stamp = 1'000;
-  second.stamp = 1'001;
-  profile.launched(0, first.stamp);
-  profile.launched(1, second.stamp);
+  Task task{};
+  task.kernel = &kNothing;
+  const auto note = [&](uint64_t position, uint64_t stamp, uint64_t begun,
+                        uint64_t ended) {
+    task.stamp = stamp;
+    TaskNotes::Running running = notes.begins(task, position, begun);
+    notes.ends(task, running, ended);
+  };
+  list_observer(runs, true);
+  note(0, 1'000, 990, 995);
+  note(1, 1'001, 1'100, 1'090);
+  note(2, 1'002, 1'050, 1'060);
+  list_observer(runs, false);
 
-  notes.ends(first, notes.begins(first, 0, 990), 995);
-  notes.ends(second, notes.begins(second, 1, 1'100), 1'090);
-  second.stamp = 1'002;
-  profile.launched(2, second.stamp);
-  notes.ends(second, notes.begins(second, 2, 1'050), 1'060);
-
-  std::vector<ProfiledRun> runs;
-  profile.take(runs);
   const uint64_t times[][2] = {{1'000, 1'000}, {1'100, 1'100}, {1'100, 1'100}};
-  EXPECT_EQ(runs.size(), 3);
+  EXPECT_EQ(runs.all.size(), 3);
   for (uint64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(runs.at(i).started, times[i][0]);
-    EXPECT_EQ(runs.at(i).ended, times[i][1]);
-  }
-}
-
-TEST(Profile, OrdersTheTimesOfATasksParts) {
-  StreamProfile profile(0, 0, 8);
-  profile.launched(0, 0);
-  profile.starts(0);
-  // Before its launch, which has the time of now; and behind the part before.
-  profile.part_ran("test::first", 1, 2);
-  profile.part_ran("test::second", UINT64_MAX - 5, UINT64_MAX - 7);
-  profile.part_ran("test::third", UINT64_MAX - 9, UINT64_MAX - 8);
-
-  std::vector<ProfiledRun> runs;
-  profile.take(runs);
-  EXPECT_EQ(runs.size(), 3);
-  EXPECT_EQ(runs.at(0).started, runs.at(0).launch.ended);
-  EXPECT_EQ(runs.at(0).ended, runs.at(0).started);
-  for (const uint64_t i : {1, 2}) {
-    EXPECT_EQ(runs.at(i).started, UINT64_MAX - 5);
-    EXPECT_EQ(runs.at(i).ended, UINT64_MAX - 5);
+    EXPECT_EQ(runs.all.at(i).started, times[i][0]);
+    EXPECT_EQ(runs.all.at(i).ended, times[i][1]);
   }
 }
 

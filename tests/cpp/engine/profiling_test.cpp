@@ -1,0 +1,163 @@
+// What a profile has of tasks, and what it leaves out. Each test runs in a
+// process of its own.
+#include "csrc/engine/profiling.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
+#include "csrc/observe/observer.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+TEST_ALONE(Profile, HasPresentAndFutureStreamsFromItsBeginToItsEnd) {
+  Stream& present = current_stream(0);
+  submit(present, kNothing, {});
+  start_profile();
+  Stream& future = next_stream(0, StreamPool::kNormal);
+  for (int i = 0; i < 3; ++i) submit(present, kNothing, {});
+  submit(future, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  EXPECT_EQ(stop_profile().size(), 4);
+  submit(present, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  EXPECT_EQ(stop_profile().size(), 0);
+
+  // Neither the records nor the scopes of an earlier profile are part of the
+  // next one.
+  enter_scope(Scope::kOperator, 7);
+  start_profile();
+  submit(present, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  start_profile();
+  submit(present, kNothing, {});
+  enter_scope(Scope::kRange, 8);
+  submit(present, kNothing, {});
+  leave_scope(Scope::kRange);
+  leave_scope(Scope::kRange);  // it was entered before the profile
+  synchronize_device(0, WaitReason::kDeviceSync);
+  { RunsOnCaller here(present, "test::here"); }
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), 3);
+  EXPECT_TRUE(runs[0].launch.op == 0 && runs[0].launch.range == 0);
+  EXPECT_TRUE(runs[1].launch.op == 0 && runs[1].launch.range == 8);
+  EXPECT_TRUE(runs[1].launch.thread == gettid());
+  EXPECT_TRUE(runs[2].launch.thread == 0 && runs[2].launch.range == 0);
+  EXPECT_EQ(std::string(runs[2].name), "test::here");
+  EXPECT_TRUE(runs[2].started <= runs[2].ended);
+  EXPECT_TRUE(runs[0].device == 0 && runs[0].stream == present.id());
+}
+
+TEST_ALONE(Profile, HasEachTaskOnceAndInItsThreadsScope) {
+  constexpr uint64_t kThreads = 3, kEach = 5'000;
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  start_profile();
+  stream.look_for_observers();
+
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; ++thread)
+    threads.emplace_back([&, thread] {
+      enter_scope(Scope::kRange, 100 + thread);
+      for (uint64_t i = 0; i < kEach; ++i) {
+        enter_scope(Scope::kOperator, 1 + thread);
+        submit(stream, kAppend, {word(&got), i});
+        leave_scope(Scope::kOperator);
+      }
+      leave_scope(Scope::kRange);
+    });
+  for (std::thread& thread : threads) thread.join();
+  drain(stream);
+
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), kThreads * kEach);
+  std::vector<uint64_t> of_thread(kThreads);
+  uint64_t last = 0;
+  for (uint64_t i = 0; i < runs.size(); ++i) {
+    const ProfiledRun& run = runs[i];
+    EXPECT_EQ(run.launch.position, i);
+    EXPECT_EQ(run.launch.op + 99, run.launch.range);
+    ++of_thread.at(run.launch.op - 1);
+    EXPECT_TRUE(run.launch.begun <= run.started && last <= run.started &&
+                run.started <= run.ended);
+    last = run.ended;
+  }
+  for (const uint64_t n : of_thread) EXPECT_EQ(n, kEach);
+  EXPECT_TRUE(stop_profile().empty());
+}
+
+TEST_ALONE(Profile, LeavesOutWhatWasLaunchedBeforeIt) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  hold(stream, gate);
+  submit(stream, kAppend, {word(&got), 1});
+  start_profile();
+  stream.look_for_observers();
+  submit(stream, kAppend, {word(&got), 2});
+  gate.open();
+  drain(stream);
+
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), 1);
+  EXPECT_EQ(runs[0].launch.position, 2);
+}
+
+TEST_ALONE(Profile, DoesNotCountAWaitAsWork) {
+  Stream first(0, 0, 0, StreamMode::kQueued),
+      second(0, 1, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  start_profile();
+  second.look_for_observers();
+  hold(first, gate);
+  second.wait_for(first, first.tail());
+  submit(second, kAppend, {word(&got), 1});
+  gate.open();
+  drain(second);
+
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), 1);
+  EXPECT_EQ(runs[0].launch.position, 1);
+}
+
+TEST_ALONE(Profile, HasTheTasksOfAnInlineStream) {
+  Stream stream(0, 0, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  start_profile();
+  stream.look_for_observers();
+  submit(stream, kAppend, {word(&got), 1});
+
+  EXPECT_EQ(stop_profile().size(), 1);
+}
+
+TEST_ALONE(Profile, OrdersTheTimesOfATasksParts) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  start_profile();
+  tell_observers(&Observer::submitted, stream, 0, Task{});
+  // Before its launch, which has the time of now; and behind the part before.
+  for (const TaskRun run :
+       {TaskRun{0, "test::first", 1, 1, 2},
+        TaskRun{0, "test::second", 1, UINT64_MAX - 5, UINT64_MAX - 7},
+        TaskRun{0, "test::third", 1, UINT64_MAX - 9, UINT64_MAX - 8}})
+    tell_observers(&Observer::ran, stream, run);
+
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), 3);
+  EXPECT_EQ(runs.at(0).started, runs.at(0).launch.ended);
+  EXPECT_EQ(runs.at(0).ended, runs.at(0).started);
+  for (const uint64_t i : {1, 2}) {
+    EXPECT_EQ(runs.at(i).started, UINT64_MAX - 5);
+    EXPECT_EQ(runs.at(i).ended, UINT64_MAX - 5);
+  }
+}
+
+}  // namespace
+}  // namespace npu
