@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -101,10 +102,13 @@ void drop_set(const Stream& stream, const uint64_t* words) {
 }
 
 int fail_as_dropped(const uint64_t* words, const char* event,
-                    npu_failure& failure) {
+                    npu_failure& failure) try {
   const StreamError error = dropped_error(flag_of(words), event);
   snprintf(failure.text, sizeof failure.text, "%s", error.text.c_str());
   return error.code;
+} catch (const std::bad_alloc&) {  // the launcher goes on
+  snprintf(failure.text, sizeof failure.text, "out of host memory");
+  return NPU_OUT_OF_MEMORY;
 }
 
 // Runs a task that waits for a flag. `came(seen)` says whether the flag says

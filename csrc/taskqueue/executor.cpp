@@ -95,19 +95,17 @@ void Executor::drop(Task& task, uint64_t position) {
     drop_kernel(*task.kernel, stream_, task.words());
 }
 
-// A launcher goes on where there is no memory for what the task needs.
-int Executor::execute(Task& task, uint64_t position, npu_failure& failure) try {
+int Executor::execute(Task& task, uint64_t position, npu_failure& failure) {
   if (task.marks.kind != TaskKind::kKernel) [[unlikely]]
     return execute_own(task, position, failure);
   stream_.block_->begin(position, task.kernel->name, task.site);
   return stream_.queue_.run(task.kernel, task.words(), failure);
-} catch (const std::bad_alloc&) {
-  snprintf(failure.text, sizeof failure.text, "out of host memory");
-  return NPU_OUT_OF_MEMORY;
 }
 
-// Runs a task of the engine's own, which the driver does not see.
-int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
+// Runs a task of the engine's own, which the driver does not see. The launcher
+// goes on where there is no memory for what the task needs.
+int Executor::execute_own(Task& task, uint64_t position,
+                          npu_failure& failure) try {
   StreamBlock& block = *stream_.block_;
   switch (task.marks.kind) {
     case TaskKind::kWait: {
@@ -140,6 +138,9 @@ int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
       break;
   }
   __builtin_unreachable();
+} catch (const std::bad_alloc&) {
+  snprintf(failure.text, sizeof failure.text, "out of host memory");
+  return NPU_OUT_OF_MEMORY;
 }
 
 // False: the stream was stopped meanwhile.
