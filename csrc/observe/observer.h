@@ -3,13 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <stdexcept>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
@@ -117,60 +116,73 @@ class Observer {
   virtual void host_freed(const void*) {}
 };
 
-struct Observers {
-  std::vector<Observer*> all;  // the newest before older ones
-  unsigned wants = 0;          // what they ask for together
-};
-
 namespace detail {
-inline std::atomic<const Observers*> observers{nullptr};
-}
+// The first place is for one that runs the tasks, since another one may throw.
+inline std::array<std::atomic<Observer*>, 8> observers{};
+// What they ask for together, and kListed; 0: there is none.
+inline std::atomic<unsigned> wants{0};
+inline constexpr unsigned kListed = 1u << 31;
+}  // namespace detail
 
-// Null where nobody observes. Not inlined: bench/sanitizer_instructions.py
+// Not 0 where somebody observes. Not inlined: bench/sanitizer_instructions.py
 // counts the calls.
-[[gnu::noinline]] inline const Observers* observers() {
-  // Acquire: whoever sees the pointer sees the list and the objects in it.
-  return detail::observers.load(std::memory_order_acquire);
+[[gnu::noinline]] inline unsigned observers() {
+  // Relaxed: the places order the objects in them.
+  return detail::wants.load(std::memory_order_relaxed);
 }
 
 // Whether somebody asks for one of these things.
-inline bool observed(unsigned wants) {
-  const Observers* const now = observers();
-  return now && now->wants & wants;
-}
+inline bool observed(unsigned wants) { return observers() & wants; }
 
 // Calls the function of each observer. Returns whether one of them says true.
 template <typename Answer, typename... Takes, typename... Args>
 bool tell_observers(Answer (Observer::*what)(Takes...), Args&&... args) {
   bool any = false;
-  if (const Observers* const now = observers()) [[unlikely]] {
-    for (Observer* const o : now->all) {
-      if constexpr (std::is_void_v<Answer>)
-        (o->*what)(args...);
-      else
-        any |= (o->*what)(args...);
+  if (!observers()) [[likely]]
+    return any;
+  for (const auto& place : detail::observers) {
+    // Acquire: whoever sees the observer sees what is in it.
+    Observer* const o = place.load(std::memory_order_acquire);
+    if (!o) continue;
+    if constexpr (std::is_void_v<Answer>) {
+      (o->*what)(args...);
+    } else {
+      any |= (o->*what)(args...);
     }
   }
   return any;
 }
 
-// Puts the observer into the list, or takes it out. One thread at a time.
+// Puts the observer into the list, or takes it out. Throws a runtime_error,
+// with nothing changed, where there is no place. One thread at a time.
 // install_observer() (engine/engine.h) also tells the streams.
 inline void list_observer(Observer& observer, bool listed) {
-  // Never destroyed: a thread may be going through an earlier list.
-  static auto* const lists = new std::deque<Observers>;
-  Observers next;
-  if (listed) next.all.push_back(&observer);
-  if (const Observers* const now = observers())
-    for (Observer* const other : now->all)
-      if (other != &observer) next.all.push_back(other);
-  // One that runs the tasks comes first, since another one may throw.
-  std::ranges::stable_partition(
-      next.all, [](const Observer* o) { return o->wants() & Observer::kRuns; });
-  for (const Observer* const o : next.all) next.wants |= o->wants();
-  const Observers* const list =
-      next.all.empty() ? nullptr : &lists->emplace_back(std::move(next));
-  detail::observers.store(list, std::memory_order_release);
+  auto& places = detail::observers;
+  // Relaxed, here and below: only this thread changes the places.
+  const auto holding = [](const Observer* what) {
+    return [what](const std::atomic<Observer*>& place) {
+      return place.load(std::memory_order_relaxed) == what;
+    };
+  };
+  auto place = std::ranges::find_if(places, holding(&observer));
+  if ((place != places.end()) == listed) return;
+  if (listed) {
+    const bool runs = observer.wants() & Observer::kRuns;
+    const auto last = runs ? places.begin() + 1 : places.end();
+    place = std::find_if(places.begin() + !runs, last, holding(nullptr));
+    if (place == last)
+      throw std::runtime_error(
+          runs ? "npu: another schedule runs the tasks; end it before"
+               : "npu: seven observers are installed, which is all that there "
+                 "is room for; remove one before");
+  }
+  // Release: pairs with the acquire in tell_observers().
+  place->store(listed ? &observer : nullptr, std::memory_order_release);
+  unsigned wants = 0;
+  for (const auto& at : places)
+    if (const Observer* const o = at.load(std::memory_order_relaxed))
+      wants |= o->wants() | detail::kListed;
+  detail::wants.store(wants, std::memory_order_relaxed);
 }
 
 }  // namespace npu

@@ -345,7 +345,7 @@ TEST_ALONE(Engine, TellsAnObserverOfPresentAndFutureStreams) {
   EXPECT_EQ(counted.tasks, 2);
   synchronize_device(0, WaitReason::kDeviceSync);
   install_observer(counted, false);
-  EXPECT_TRUE(observers() == nullptr);
+  EXPECT_TRUE(!observers());
   submit(present, kNothing, {});
   submit(next_stream(0, StreamPool::kHigh), kNothing, {});
   EXPECT_EQ(counted.tasks, 2);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,7 @@
 namespace npu {
 namespace {
 
-TEST(Observers, AreAllToldAndTheNewestFirst) {
+TEST(Observers, AreAllToldAndWhoRunsTheTasksFirst) {
   struct Told final : Observer {
     std::vector<const Told*>* told = nullptr;
     bool answer = false;
@@ -43,9 +44,10 @@ TEST(Observers, AreAllToldAndTheNewestFirst) {
   EXPECT_TRUE(!observers() && !tell_observers(&Observer::flag_polled));
   list_observer(a, true);
   EXPECT_TRUE(observers() && !observed(Observer::kTasks));
-  b.asks = Observer::kTimes;
+  b.asks = Observer::kRuns;
   list_observer(b, true);
-  EXPECT_TRUE(observed(Observer::kTimes) && !observed(Observer::kRuns));
+  list_observer(b, true);  // is listed already
+  EXPECT_TRUE(observed(Observer::kRuns) && !observed(Observer::kTimes));
   tell_observers(&Observer::host_freed, nullptr);
   EXPECT_TRUE(told == std::vector<const Told*>({&b, &a}));
   EXPECT_TRUE(!tell_observers(&Observer::flag_polled));
@@ -53,8 +55,24 @@ TEST(Observers, AreAllToldAndTheNewestFirst) {
   EXPECT_TRUE(tell_observers(&Observer::flag_polled));
   EXPECT_EQ(told.size(), 6);
   list_observer(b, false);
-  EXPECT_TRUE(observers() && !observed(Observer::kTimes));
+  EXPECT_TRUE(observers() && !observed(Observer::kRuns));
   list_observer(a, false);
+  EXPECT_TRUE(!observers());
+}
+
+TEST(Observers, AreRefusedWhereThereIsNoPlaceForMore) {
+  struct Runs final : Observer {
+    unsigned wants() const override { return kRuns; }
+  } runs[2];
+  Observer others[8];
+  list_observer(runs[0], true);
+  EXPECT_THROWS(list_observer(runs[1], true), std::runtime_error);
+  for (int i = 0; i < 7; ++i) list_observer(others[i], true);
+  EXPECT_THROWS(list_observer(others[7], true), std::runtime_error);
+  list_observer(others[3], false);
+  list_observer(others[7], true);
+  list_observer(runs[0], false);
+  for (Observer& o : others) list_observer(o, false);
   EXPECT_TRUE(!observers());
 }
 
