@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
@@ -134,12 +135,11 @@ inline constexpr unsigned kListed = 1u << 31;
 // Whether somebody asks for one of these things.
 inline bool observed(unsigned wants) { return observers() & wants; }
 
-// Calls the function of each observer. Returns whether one of them says true.
-template <typename Answer, typename... Takes, typename... Args>
-bool tell_observers(Answer (Observer::*what)(Takes...), Args&&... args) {
+namespace detail {
+template <typename What, typename... Args>
+[[gnu::noinline]] bool tell_each(What what, Args&... args) {
+  using Answer = decltype((std::declval<Observer&>().*what)(args...));
   bool any = false;
-  if (!observers()) [[likely]]
-    return any;
   for (const auto& place : detail::observers) {
     // Acquire: whoever sees the observer sees what is in it.
     Observer* const o = place.load(std::memory_order_acquire);
@@ -151,6 +151,16 @@ bool tell_observers(Answer (Observer::*what)(Takes...), Args&&... args) {
     }
   }
   return any;
+}
+}  // namespace detail
+
+// Calls the function of each observer. Returns whether one of them says true.
+// The question is inlined: allocations and frees ask it each time.
+template <typename What, typename... Args>
+[[gnu::always_inline]] inline bool tell_observers(What what, Args&&... args) {
+  if (!observers()) [[likely]]
+    return false;
+  return detail::tell_each(what, args...);
 }
 
 // Puts the observer into the list, or takes it out. Throws a runtime_error,
