@@ -53,8 +53,8 @@ void MemoryStats::pending(const Block& block) {
   for (int pool : {int(block.pool->kind()), kAll}) {
     Usage& usage = usages_[pool];
     usage.fold();
-    usage.pending.add(block, 1);
-    usage.now.add(block, -1);
+    usage.pending += Amounts::of(block);
+    usage.now -= Amounts::of(block);
     usage.top = usage.now;
   }
   mirror(mirror_.allocated, allocated_bytes());
@@ -63,7 +63,7 @@ void MemoryStats::pending(const Block& block) {
 void MemoryStats::no_longer_pending(const Block& block) {
   for (int pool : {int(block.pool->kind()), kAll}) {
     usages_[pool].fold();
-    usages_[pool].pending.add(block, -1);
+    usages_[pool].pending -= Amounts::of(block);
   }
 }
 

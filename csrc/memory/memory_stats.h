@@ -48,18 +48,20 @@ class MemoryStats {
   explicit MemoryStats(DeviceBlock& mirror) : mirror_(mirror) {}
 
   void allocated(const Block& block) {
+    const Amounts one = Amounts::of(block);
     Usage& pool = usages_[int(block.pool->kind())];
     Usage& all = usages_[kAll];
-    pool.total.add(block, 1);
-    pool.add(block);
-    if (all.add(block) && all.top.bytes > all.peak.bytes)
+    pool.total += one;
+    pool.add(one);
+    if (all.add(one) && all.top.bytes > all.peak.bytes)
       mirror(mirror_.allocated_peak, all.top.bytes);
     mirror(mirror_.allocated, all.now.bytes);
     bump(mirror_.allocations);
   }
   void freed(const Block& block) {
-    usages_[int(block.pool->kind())].now.add(block, -1);
-    usages_[kAll].now.add(block, -1);
+    const Amounts one = Amounts::of(block);
+    usages_[int(block.pool->kind())].now -= one;
+    usages_[kAll].now -= one;
     mirror(mirror_.allocated, usages_[kAll].now.bytes);
   }
   // The block was freed by its owner, but counts as active.
@@ -91,10 +93,18 @@ class MemoryStats {
  private:
   struct Amounts {
     int64_t count = 0, bytes = 0, requested = 0;
-    void add(const Block& block, int64_t times) {
-      count += times;
-      bytes += times * int64_t(block.size);
-      requested += times * int64_t(block.requested);
+    static Amounts of(const Block& block) {
+      return {1, int64_t(block.size), int64_t(block.requested)};
+    }
+    void operator+=(const Amounts& other) {
+      count += other.count;
+      bytes += other.bytes;
+      requested += other.requested;
+    }
+    void operator-=(const Amounts& other) {
+      count -= other.count;
+      bytes -= other.bytes;
+      requested -= other.requested;
     }
     void raise(const Amounts& other);
     Amounts operator+(const Amounts& other) const {
@@ -113,8 +123,8 @@ class MemoryStats {
     Amounts base, active_base;  // what was there at that reset
 
     // True when there are more bytes than before.
-    bool add(const Block& block) {
-      now.add(block, 1);
+    bool add(const Amounts& one) {
+      now += one;
       if (now.count > top.count) top.count = now.count;
       if (now.requested > top.requested) top.requested = now.requested;
       if (now.bytes <= top.bytes) return false;
