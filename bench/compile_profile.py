@@ -11,9 +11,6 @@ it takes without the layers inside of it:
 - `backward`: loss.backward(): torch's engine, and AOTAutograd's wrappers
 - `backward_graph`: the graph of backward
 - `zero_grad`, `optimizer`: eager code
-
-The graphs are seen in a run of their own, because they are called from C++ where
-nobody looks.
 """
 
 from __future__ import annotations
@@ -57,18 +54,15 @@ class Seams:
         return call
 
 
-def compiled(
-    function: Callable[..., Any], seams: Seams, *, graphs: bool, smoke: bool
-) -> Any:
-    """Return the function, compiled so that AOTAutograd or its graphs are seen."""
+def compiled(function: Callable[..., Any], seams: Seams, *, smoke: bool) -> Any:
+    """Return the function, compiled so that AOTAutograd and its graphs are seen."""
     from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     def inner(graph: Any, inputs: Any, **options: Any) -> Any:
         made = compile_fx_inner(graph, inputs, **options)
-        if graphs:
-            name = GRAPHS[bool(options.get("is_backward"))]
-            made.current_callable = seams.at(name, made.current_callable)
+        name = GRAPHS[bool(options.get("is_backward"))]
+        made.current_callable = seams.at(name, made.current_callable)
         return made
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -80,9 +74,7 @@ def compiled(
     return torch.compile(function, backend=backend)
 
 
-def profile(
-    device: str, repetitions: int, *, graphs: bool, smoke: bool
-) -> dict[str, float]:
+def profile(device: str, repetitions: int, *, smoke: bool) -> dict[str, float]:
     """Return the median microseconds of a step behind each seam."""
     torch.compiler.reset()
     torch.manual_seed(0)
@@ -91,7 +83,7 @@ def profile(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
     x, y = (torch.rand(32, 64).to(device) for _ in range(2))
     seams = Seams()
-    loss = compiled(lambda: F.mse_loss(model(x), y), seams, graphs=graphs, smoke=smoke)
+    loss = compiled(lambda: F.mse_loss(model(x), y), seams, smoke=smoke)
 
     def zero_grad() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -124,11 +116,7 @@ def profile(
 def main(repetitions: int, only: str, effort: Effort) -> None:
     """Print a JSON line per layer and device."""
     for device in ("npu", "cpu"):
-        us, inside = (
-            profile(device, repetitions, graphs=graphs, smoke=effort is Effort.SMOKE)
-            for graphs in (False, True)
-        )
-        us |= {name: inside[name] for name in GRAPHS if name in inside}
+        us = profile(device, repetitions, smoke=effort is Effort.SMOKE)
         for name, spent in us.items():
             if only not in name:
                 continue

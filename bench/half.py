@@ -1,7 +1,7 @@
 """What products and convolutions of float16 cost on npu, against float32.
 
 torch's cpu kernels use no vector instructions for most of them, so that the device
-converts, computes in float32 and converts back (csrc/ops/half_products.cpp). Blocks of
+converts, computes in float32 and converts back (csrc/host/half_products.cpp). Blocks of
 both types alternate. `cpu_ratio` is the same on cpu, without a goal.
 """
 

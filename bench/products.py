@@ -1,7 +1,7 @@
 """What products of matrices cost that are computed in pieces, npu against cpu.
 
 The sizes are those from which several threads compute a product, and from which it is
-left to the BLAS how (csrc/ops/kernel_size.h). Two figures per size: of short blocks,
+left to the BLAS how (csrc/host/kernel_size.h). Two figures per size: of short blocks,
 each of which begins with threads that sleep, and, as `long_ratio`, of blocks that are
 ten times as long.
 """

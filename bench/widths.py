@@ -2,7 +2,7 @@
 
 Each case is a kernel, after which two small ones follow, as a bias or a learning rate
 would. `ps_per_element` is what it takes on one thread of cpu: the table in
-csrc/ops/kernel_cost.cpp. Kernels that are cut into pieces (csrc/ops/kernel_pieces.cpp),
+csrc/host/kernel_cost.cpp. Kernels that are cut into pieces (csrc/host/kernel_cut.cpp),
 that stay on one thread, and that have an OpenMP team are among them.
 """
 

@@ -70,15 +70,12 @@ npu_sources(npu_torch memory
   torch/copy_bytes.cpp
   torch/host_allocator.cpp
   torch/host_use.cpp
-  torch/replay_results.cpp
-  torch/scratch_memory.cpp)
+  torch/replay_results.cpp)
 npu_sources(npu_torch tensors
   torch/backward.cpp
   torch/error.cpp
-  torch/graph_program.cpp
   torch/guard_memory.cpp
   torch/host_ops.cpp
-  torch/kernel_threads.cpp
   torch/kernel_warnings.cpp
   torch/pluggable_memory.cpp
   torch/shared_memory.cpp
@@ -111,25 +108,33 @@ npu_sources(npu_torch distributed
   distributed/step_timer.cpp
   distributed/transport.cpp
   distributed/work.cpp)
+npu_sources(npu_torch host
+  host/half_products.cpp
+  host/kernel_cost.cpp
+  host/kernel_cut.cpp
+  host/kernel_size.cpp
+  host/kernel_threads.cpp
+  host/result_memory.cpp
+  host/scratch_memory.cpp
+  host/shared_products.cpp)
 npu_sources(npu_torch launch
   ops/boxed.cpp
-  ops/family.cpp
   ops/frame.cpp
   ops/frame_build.cpp
   ops/key.cpp
   ops/launch.cpp
   ops/launch_state.cpp
   ops/op.cpp
+  ops/pieces.cpp
   ops/plan.cpp
   ops/plan_table.cpp
-  ops/result_memory.cpp
   ops/stack_map.cpp)
 npu_sources(npu_torch first_calls
   ops/argument_storages.cpp
   ops/cold.cpp
   ops/identity.cpp
   ops/infer.cpp
-  ops/judgement.cpp
+  ops/comparison.cpp
   ops/overlap.cpp
   ops/stand_ins.cpp
   ops/stride_order.cpp
@@ -147,14 +152,8 @@ npu_sources(npu_torch shapes
   ops/shapes_of_models.cpp
   ops/shapes_of_rows.cpp)
 npu_sources(npu_torch kernels
-  ops/elementwise.cpp
   ops/graph_kernels.cpp
-  ops/half_products.cpp
-  ops/kernel_cost.cpp
-  ops/kernel_pieces.cpp
-  ops/kernel_size.cpp
   ops/kernels.cpp
-  ops/shared_products.cpp
   ops/third_party.cpp
   ops/value_class.cpp
   ops/widened.cpp)
@@ -175,7 +174,6 @@ npu_sources(npu_torch by_hand
   ops/manual/slices.cpp
   ops/manual/sparse_indices.cpp
   ops/manual/sparse_or_nested.cpp
-  ops/manual/sync_batch_norm.cpp
   ops/manual/touches_memory.cpp
   ops/manual/windows.cpp)
 
@@ -198,8 +196,6 @@ npu_sources(_C module
   python/distributed.cpp
   python/errors.cpp
   python/exceptions.cpp
-  python/exit_code.cpp
-  python/graph_program.cpp
   python/memory.cpp
   python/memory_history.cpp
   python/memory_pools.cpp
@@ -207,7 +203,6 @@ npu_sources(_C module
   python/stats.cpp)
 npu_sources(_C replays
   python/call_stack.cpp
-  python/compiled_function.cpp
   python/empty_strided.cpp
   python/graph.cpp
   python/replayed.cpp

@@ -261,35 +261,6 @@ def word_kernel(
     parameters: list[tuple[str, int, tuple[int, ...], tuple[int, ...], bool]],
     one_thread: bool,
 ) -> Callable[..., None]: ...
-
-# `written`, but as steps in C++ where these can be run; inductor/program.py makes them.
-# `results`: slots, or -1 for None.
-def graph_program(
-    written: Callable[[list[Any]], Sequence[Any]],
-    device: int,
-    inputs: int,
-    slots: int,
-    steps: list[tuple[Any, ...]],
-    results: list[int],
-) -> Callable[[list[Any]], Sequence[Any]]: ...
-
-# `torchs`, but in C++ where nobody watches the call; inductor/functions.py makes it.
-# `backward` returns the graph of backward, or None of inference, and whether it
-# overwrites what was saved; None instead of both where these are not known yet. Of what
-# the graph of forward returns, the last `unchecked` may be changed.
-def compiled_function(
-    torchs: Callable[[list[Any]], Any],
-    forward: Callable[[list[Any]], Sequence[Any]],
-    backward: Callable[
-        [], tuple[Callable[[list[Any]], Sequence[Any]] | None, bool] | None
-    ],
-    inputs: int,
-    detached: list[int],
-    differentiable: list[bool],
-    unchecked: int,
-    tangents: list[tuple[int, Sequence[int], Sequence[int]]],
-    deterministic: bool,
-) -> Callable[[list[Any]], Any]: ...
 def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor: ...
@@ -394,10 +365,7 @@ def note_host_place(line: str, in_loader: bool) -> None: ...
 # The failure channel between the ranks of a job. Times are in milliseconds.
 def join_job(store: Any, rank: int, size: int, timeout: int) -> None: ...
 def fail_job(failure: str) -> None: ...  # this rank ends, and why
+def tell_job_at_exit() -> None: ...  # the program's exit code
 def job_failure() -> str: ...  # the job's first; "": none so far
 def wait_for_job_failure() -> str | None: ...  # None: this rank has left before one
 def own_address(size: int) -> str: ...
-
-# The end of a program. Before the first call of watch_exit() the code is 0.
-def watch_exit() -> None: ...
-def exit_code() -> int: ...

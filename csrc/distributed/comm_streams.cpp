@@ -103,7 +103,8 @@ CommStream take_comm_stream(int device, CommKind kind, uint64_t home,
   if (!same) stream = choose(device, range, checked ? home : 0, busy);
   TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
               " communication streams of this kind have failed; "
-              "torch.npu.clear_error() makes them take work again");
+              "torch.npu.reset_device(",
+              device, ") makes them take work again");
   CommStream taken(*stream, !same && todo_of(*stream, busy));
   ++busy[stream->id() - kFirst];
   return taken;

@@ -10,14 +10,14 @@
 #include "csrc/distributed/profiled_call.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
+#include "csrc/host/kernel_threads.h"
+#include "csrc/host/scratch_memory.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
-#include "csrc/torch/kernel_threads.h"
-#include "csrc/torch/scratch_memory.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {

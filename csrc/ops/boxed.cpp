@@ -8,11 +8,11 @@
 #include <map>
 #include <mutex>
 
-#include "csrc/ops/kernel_mode.h"
+#include "csrc/host/kernel_mode.h"
+#include "csrc/host/result_memory.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
-#include "csrc/ops/result_memory.h"
 
 namespace npu {
 namespace {
@@ -79,12 +79,11 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
   key.ordinary = false;  // no plan can be found by such a value
 }
 
-// Those of torch's own operators whose result size depends on numbers have
-// generated wrappers; of other operators it is not known, so their numbers may
-// decide.
-ScalarValues scalar_values(std::string_view name) {
-  return name.starts_with("aten::") ? ScalarValues::kDoNotDecide
-                                    : ScalarValues::kDecide;
+// torch's operators whose result size depends on numbers have generated
+// wrappers. Of other libraries' operators nobody knows, so their numbers are
+// part of the key.
+NumbersInKey numbers_in_key(std::string_view name) {
+  return name.starts_with("aten::") ? NumbersInKey::kNo : NumbersInKey::kYes;
 }
 
 // Written while the module is loaded, then only read.
@@ -120,7 +119,7 @@ class Ops {
       const auto own = runners().find(full);
       op = new Op(strdup(name.name.c_str()), strdup(name.overload_name.c_str()),
                   own == runners().end() ? &run_boxed : own->second,
-                  scalar_values(name.name));
+                  numbers_in_key(name.name));
     }
     return *op;
   }
@@ -265,9 +264,9 @@ void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
 
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
-  key.reset(&op, op.values == ScalarValues::kDecide);
+  key.reset(&op, op.numbers == NumbersInKey::kYes);
   for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
-  if (schema.writes_any) relate(key, op, stack);
+  if (schema.writes_any) note_overlaps(key, op, stack);
 }
 
 namespace {
@@ -344,7 +343,7 @@ void call_boxed_waiting(const c10::OperatorHandle& handle,
 
 void call_boxed_waiting_and_learn(const c10::OperatorHandle& handle,
                                   torch::jit::Stack* stack) {
-  on_top(op_of(handle), stack, call_waiting_and_learn);
+  on_top(op_of(handle), stack, call_waiting_and_remember);
 }
 
 void run_boxed(Frame& frame) {

@@ -6,11 +6,10 @@
 #include <atomic>
 #include <new>
 
+#include "csrc/host/kernel_mode.h"
 #include "csrc/ops/argument_storages.h"
 #include "csrc/ops/boxed.h"
-#include "csrc/ops/elementwise.h"
 #include "csrc/ops/infer.h"
-#include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
@@ -91,10 +90,10 @@ bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
 // host.
 bool call_with_values(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
-  if (!schema.values) [[likely]]
+  if (!schema.from_any_device) [[likely]]
     return false;
   const auto is_value = [&](size_t i) {
-    return schema.values >> i & 1 && stack[i].isTensor() &&
+    return schema.from_any_device >> i & 1 && stack[i].isTensor() &&
            is_npu(stack[i].toTensor()) && stack[i].toTensor().dim() == 0;
   };
   // What is written decides, else what has dimensions.
@@ -226,31 +225,17 @@ bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
 
 // Launches an encoded call whose results are known.
 void launch_new(Stream& stream, const Op& op, KeyScope& scope,
-                std::shared_ptr<Family> family, std::vector<OutSpec> outs,
-                torch::jit::Stack& stack) {
+                std::vector<OutSpec> outs, torch::jit::Stack& stack) {
   PlanTable& table = plan_table(stream);
   const uint64_t hash = scope.key.hash();
   Plan* plan = table.find(scope.key, hash);
   if (!plan)
-    plan = &table.insert(hash,
-                         std::make_unique<Plan>(std::move(family), stack,
-                                                scope.key, std::move(outs)),
-                         !scope.nested());
+    plan = &table.insert(
+        hash, std::make_unique<Plan>(op, stack, scope.key, std::move(outs)),
+        !scope.nested());
   // Relaxed: a count.
   launches.fetch_add(1, std::memory_order_relaxed);
   launch_by(stream, *plan, op, scope.key, stack);
-}
-
-// Launches a call of a known identity whose results follow from its sizes.
-// False, with nothing done, where it is no such call.
-bool launch_by_sizes(Stream& stream, const Op& op, const Identity& identity,
-                     KeyScope& scope, torch::jit::Stack& stack) {
-  auto family = known_family(stream, identity.of_frame());
-  if (!family) return false;
-  auto outs = elementwise_results(op, stack, family->outs);
-  if (!outs) return false;
-  launch_new(stream, op, scope, std::move(family), *std::move(outs), stack);
-  return true;
 }
 
 }  // namespace
@@ -266,7 +251,7 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   call_sync(op, stack, stream);
 }
 
-void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
+void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
   const Overlap overlap = overlap_of(op, stack);
@@ -282,7 +267,7 @@ void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
     if (scope.key.ordinary) identity.emplace(scope.key.key.all());
   }
   call_sync(op, stack, stream);
-  if (identity) learn(*identity, *found, from_results(op, stack));
+  if (identity) remember_verdict(*identity, *found, from_results(op, stack));
 }
 
 namespace {
@@ -316,9 +301,6 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   encode(scope->key, op, stack);
   if (!scope->key.ordinary) return wait();
   std::optional<Identity> identity(scope->key.key.all());
-  if (op.meta == Meta::kElementWise && !overlap &&
-      launch_by_sizes(stream, op, *identity, *scope, stack))
-    return;
   FirstCallWarnings warnings;
   std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.again();
@@ -326,14 +308,14 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
     warnings.runs();
     if (stream.sink()) raise_if_refused(op, stack, overlap);
     wait();
-    return tell_that_it_waits(op);
+    return warn_that_it_waits(op);
   }
   const Verdict verdict = try_kernel(op, stack, *identity, overlap, *found);
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
     wait();
     if (overlap.degree != Overlap::Degree::kUnusual)
-      learn(*identity, *found, from_results(op, stack));
+      remember_verdict(*identity, *found, from_results(op, stack));
     return;
   }
   if (verdict != Verdict::kAgrees ||
@@ -345,9 +327,7 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
     encode(scope->key, op, stack);
     identity.emplace(scope->key.key.all());
   }
-  auto family = family_for(stream, identity->of_frame(), op, found->outs);
-  launch_new(stream, op, *scope, std::move(family), std::move(found->outs),
-             stack);
+  launch_new(stream, op, *scope, std::move(found->outs), stack);
 }
 
 }  // namespace

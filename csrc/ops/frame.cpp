@@ -94,8 +94,7 @@ void Frame::set_shape(Slot& slot, const npu_view& view) {
       sizes, strides, slot.tensor->itemsize()));
 }
 
-void Frame::set_constant(const Part& part) {
-  Arg& arg = args_[size_t(part.argument)];
+void Frame::set_constant(Arg& arg, const Part& part) {
   const size_t count = size_t(part.detail());
   switch (part.tag()) {
     case Tag::kInt:
@@ -123,32 +122,33 @@ void Frame::set_constant(const Part& part) {
   }
 }
 
-void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-                  at::ArrayRef<uint64_t> key, at::ArrayRef<uint64_t> offsets) {
-  serial_ = 0;  // in case this throws
+void Frame::set_shapes(at::ArrayRef<npu_view> views,
+                       at::ArrayRef<uint64_t> offsets) {
   size_t next = 0;
   for (Slot& slot : slots_) {
     if (slot.in_the_words) continue;
-    if (!offsets.empty()) slot.offset = offsets[next];
+    slot.offset = offsets[next];
     set_shape(slot, views[next++]);
   }
-  read_key(key, [&](const Part& part) { set_constant(part); });
-  serial_ = serial;
 }
 
 void Frame::run_op() {
-  struct Mark {
-    explicit Mark(bool& on) : on(on) { on = true; }
-    ~Mark() { on = false; }
-    bool& on;
-  } const mark(runs_);
-  op_.run(*this);
+  runs_ = true;
+  try {
+    op_.run(*this);
+  } catch (...) {
+    runs_ = false;
+    // A kernel in Python may have kept an argument, and with it a view.
+    restore_views(/*has_results=*/false);
+    throw;
+  }
+  runs_ = false;
 }
 
 void Frame::run(const uint64_t* words) {
   bind(words);
   run_op();
-  restore_views();
+  restore_views(true);
 }
 
 void Frame::run_again(const uint64_t* words) {
@@ -160,7 +160,7 @@ void Frame::run_again(const uint64_t* words) {
   bound_ = false;  // in case the operator throws
   run_op();
   bound_ = true;
-  restore_views();
+  restore_views(true);
 }
 
 void Frame::bind(const uint64_t* words) {
@@ -188,7 +188,7 @@ void Frame::seed(const uint64_t* words) {
       seeded_generator({words[generator_word_], words[generator_word_ + 1]});
 }
 
-void Frame::restore_views() {
+void Frame::restore_views(bool has_results) {
   for (Slot& slot : slots_) {
     if (slot.written) [[likely]]
       set_conj(*slot.tensor, shapes_[slot.shape].flags & TensorFlags::kConj);
@@ -200,11 +200,11 @@ void Frame::restore_views() {
          (slot.tensor->sizes() != at::IntArrayRef(shape.sizes) ||
           slot.tensor->strides() != at::IntArrayRef(shape.strides))))
         [[unlikely]]
-      make_anew(slot);
+      make_anew(slot, has_results);
   }
 }
 
-void Frame::make_anew(Slot& slot) {
+void Frame::make_anew(Slot& slot, bool has_results) {
   // A list of the frame also holds this tensor, and nobody can exchange it
   // there. Kernels only read the tensors of lists.
   if (slot.listed) return;
@@ -218,7 +218,7 @@ void Frame::make_anew(Slot& slot) {
       *s.tensor = *slot.tensor;
       s.storage = slot.tensor->storage().unsafeGetStorageImpl();
     }
-  if (!slot.written) return;
+  if (!slot.written || !has_results) return;
   if (old.storage().data() == slot.address) {
     // A kernel may change its output's strides within the same memory.
     if (old.strides() == slot.tensor->strides()) return;

@@ -1,5 +1,5 @@
-// Runs calls of one identity on the launcher: its cpu views over device memory
-// take over each plan's shapes, and each task's addresses, in turn.
+// Runs a plan's calls on the launcher: cpu views over device memory, which take
+// over each task's addresses in turn.
 #pragma once
 
 #include <ATen/DimVector.h>
@@ -42,18 +42,15 @@ struct Arg {
 // task writes, does not share cache lines with memory that the caller reads.
 class Frame {
  public:
-  // `key`: of one call of the identity; `outs`: its new results. A task's words
-  // are laid out as Key lays them out, then one per defined output.
+  // `key`: the plan's; `outs`: its new results. A task's words are laid out as
+  // Key lays them out, then one per defined output.
   Frame(const Op& op, at::ArrayRef<uint64_t> key,
         const std::vector<OutSpec>& outs);
   Frame(const Frame&) = delete;
 
-  // Takes over the shapes and constants of a call of the identity: the serial
-  // number of its plan, the shapes of the plan's views in order, and its key;
-  // and how many bytes behind a task's addresses the views begin, if not there.
-  void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-             at::ArrayRef<uint64_t> key, at::ArrayRef<uint64_t> offsets = {});
-  uint64_t holds() const { return serial_; }
+  // Makes it the frame of a piece of the call: the views' shapes in order, and
+  // how many bytes behind a task's addresses they begin.
+  void set_shapes(at::ArrayRef<npu_view> views, at::ArrayRef<uint64_t> offsets);
   // Whether it is in the middle of a task, whose kernel may launch others.
   bool runs() const { return runs_; }
 
@@ -109,10 +106,6 @@ class Frame {
   std::optional<at::ScalarType> opt_dtype(int i) const {
     return unless_none<at::ScalarType>(i, dtype(i));
   }
-  std::optional<at::Layout> opt_layout(int i) const {
-    return unless_none<at::Layout>(i, at::Layout(args_[i].integer));
-  }
-  std::optional<at::Device> opt_device(int) const { return at::kCPU; }
   std::optional<at::MemoryFormat> opt_memory_format(int i) const {
     return unless_none<at::MemoryFormat>(i, at::MemoryFormat(args_[i].integer));
   }
@@ -189,18 +182,18 @@ class Frame {
   // Makes two arguments one tensor, where the call's are: kernels ask for it.
   void join(at::Tensor& one, at::Tensor& other);
   void set_shape(Slot& slot, const npu_view& view);
-  void set_constant(const Part& part);
+  void set_constant(Arg& arg, const Part& part);
   void run_op();
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
   void seed(const uint64_t* words);
-  // Called after a task: replaces views that the kernel kept or reshaped. One
-  // that the kernel gave memory of its own is copied back first.
-  void restore_views();
-  void make_anew(Slot& slot);
+  // Called after a task: replaces views that the kernel kept or reshaped. A
+  // result that the kernel gave memory of its own is copied back first. A
+  // kernel that has failed has no results.
+  void restore_views(bool has_results);
+  void make_anew(Slot& slot, bool has_results);
 
   const Op& op_;
-  uint64_t serial_ = 0;  // of the plan; 0: of none
   bool runs_ = false;
   std::vector<Arg> args_;
   std::vector<at::Tensor> outs_;  // of fixed size: slots point to them

@@ -92,7 +92,7 @@ void Frame::add_part(const Part& part) {
         arg.tensors.resize(size_t(part.detail()));
       return;
     default:
-      return;  // a constant, which comes with each plan
+      return set_constant(arg, part);
   }
 }
 

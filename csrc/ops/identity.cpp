@@ -116,13 +116,12 @@ Identity::Identity(at::ArrayRef<uint64_t> key)
         words_.push(part.head);
     }
   });
-  of_frame_ = words_.size();
-  if (Key::op_in(key[0]).values != ScalarValues::kDecide) return;
+  if (Key::op_in(key[0]).numbers != NumbersInKey::kYes) return;
   read_key(key, [&](const Part& part) {
     if (part.tag() != Tag::kScalar && part.tag() != Tag::kFloat &&
         part.tag() != Tag::kHostScalar)
       return;
-    for (const uint64_t word : part.words(/*values_decide=*/true))
+    for (const uint64_t word : part.words(/*numbers_in_key=*/true))
       words_.push(word);
   });
 }

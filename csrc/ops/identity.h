@@ -1,5 +1,5 @@
-// Which calls are of one kind: they differ only in what changes neither the
-// verdict on the kernel (trial.h) nor the frame that runs them (family.h).
+// Which calls are of one kind: they differ only in what does not change the
+// verdict on the kernel (trial.h).
 #pragma once
 
 #include <algorithm>
@@ -10,26 +10,22 @@
 
 namespace npu {
 
-// The part of a key that two such calls have in common: without addresses,
-// sizes and values; of integers what may name a dimension; of a layout the
-// order of its dimensions, unless the shapes come from the kernel's own code.
+// What two such calls have in common, made from a key. It has no addresses, no
+// sizes and no numbers, with these exceptions: an integer that is small enough
+// to name a dimension, the numbers of operators with NumbersInKey::kYes, and,
+// unless the shapes come from the kernel's own code, the order of a tensor's
+// dimensions in memory.
 class Identity {
  public:
   // `key`: of an ordinary call.
   explicit Identity(at::ArrayRef<uint64_t> key);
 
-  // What the frame depends on.
-  at::ArrayRef<uint64_t> of_frame() const {
-    return words_.all().slice(0, of_frame_);
-  }
-  // What the verdict depends on: values, too, where these decide.
-  at::ArrayRef<uint64_t> of_verdict() const { return words_.all(); }
+  at::ArrayRef<uint64_t> words() const { return words_.all(); }
   // Whether the call's shapes come from the same code as its kernel's.
   bool shares_kernels_code() const { return shares_kernels_code_; }
 
  private:
   Words words_;
-  size_t of_frame_;
   bool shares_kernels_code_;
 };
 

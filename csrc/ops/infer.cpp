@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "csrc/base/hooks.h"
-#include "csrc/ops/kernel_mode.h"
+#include "csrc/host/kernel_mode.h"
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
@@ -65,8 +65,9 @@ bool is_mask(const c10::IValue& index) {
 }
 
 // Whether the shape of a result depends on values of this call.
-bool values_decide(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
-  if (!schema.values_decide) [[likely]]
+bool may_depend_on_values(const Op::Schema& schema,
+                          at::ArrayRef<c10::IValue> stack) {
+  if (!schema.result_depends_on_data) [[likely]]
     return false;
   // self, indices
   if (schema.full_name == "aten::index.Tensor") {
@@ -119,7 +120,8 @@ std::optional<Inferred> from_results(const Op& op,
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
                               const Overlap& overlap) {
   const Op::Schema& schema = op.schema();
-  if (values_decide(schema, stack) || (schema.refusal && schema.refusal(stack)))
+  if (may_depend_on_values(schema, stack) ||
+      (schema.refusal && schema.refusal(stack)))
     return std::nullopt;
   if (auto found = infer_in_cpp(schema, stack)) return found;
   if (op.meta == Meta::kNone) return infer_by_trial(op, stack, overlap);

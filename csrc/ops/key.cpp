@@ -113,7 +113,7 @@ void Key::add(const at::Tensor& t) {
     memcpy(value, impl->data(), impl->itemsize());
     words.push(value[0]);
     words.push(value[1]);
-    if (values_decide_) key.append(value, sizeof value);
+    if (numbers_in_key_) key.append(value, sizeof value);
     return;
   }
   ordinary = false;
@@ -159,7 +159,7 @@ void Key::add(const at::Scalar& s) {
   tag(Tag::kScalar, uint64_t(type) | uint64_t(value_class) << 8);
   words.push(value[0]);
   words.push(value[1]);
-  if (values_decide_) key.append(value, sizeof value);
+  if (numbers_in_key_) key.append(value, sizeof value);
 }
 
 // Computes two chains of products side by side, with two words in each step:

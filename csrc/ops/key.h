@@ -30,10 +30,10 @@
 #include <optional>
 #include <string_view>
 
+#include "csrc/host/kernel_threads.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
-#include "csrc/torch/kernel_threads.h"
 
 namespace npu {
 
@@ -104,15 +104,15 @@ uint64_t hash_of(at::ArrayRef<uint64_t> words);
 
 class Key {
  public:
-  // `values_decide`: scalar values are part of the key (arange and the like).
-  void reset(const Op* op, bool values_decide) {
+  // `numbers_in_key`: of the operator.
+  void reset(const Op* op, bool numbers_in_key) {
     key.clear();
     words.clear();
     device = -1;
     named_device = -1;
     ordinary = true;
     random_word = -1;
-    values_decide_ = values_decide;
+    numbers_in_key_ = numbers_in_key;
     // An address has 47 bits, of which the lowest three are 0; the state has
     // 11, which leaves 9 for the number of threads.
     threads = std::min(launch_threads(), 511);
@@ -122,8 +122,8 @@ class Key {
   }
 
   void add(const at::Tensor& t);
-  // A contiguous tensor as a matrix of its rows, and the transpose of a matrix:
-  // what their views would be.
+  // Add what t.reshape({-1, t.size(-1)}) of a contiguous tensor would add, and
+  // t.t() of a matrix, without making those views.
   void add_rows(const at::Tensor& t);
   void add_transposed(const at::Tensor& t);
   void add(const std::optional<at::Tensor>& t) {
@@ -183,7 +183,7 @@ class Key {
     const uint64_t word = std::bit_cast<uint64_t>(value);
     tag(Tag::kFloat, value_class(value));
     words.push(word);
-    if (values_decide_) key.push(word);
+    if (numbers_in_key_) key.push(word);
   }
   void add(const c10::SymInt& value) {
     add(value.guard_int(__FILE__, __LINE__));
@@ -263,7 +263,7 @@ class Key {
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
 
   static constexpr int kStateBit = 44;
-  bool values_decide_;
+  bool numbers_in_key_;
 
   // The list of a thread's keys, for calls that are made within calls
   // (KeyScope).

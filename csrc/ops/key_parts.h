@@ -19,8 +19,8 @@ struct Part {
 
   Tag tag() const { return Tag(head & 0xff); }
   int64_t detail() const { return int64_t(head) >> 8; }
-  // Its words behind the first. `values_decide`: of the operator.
-  at::ArrayRef<uint64_t> words(bool values_decide) const;
+  // Its words behind the first. `numbers_in_key`: of the operator.
+  at::ArrayRef<uint64_t> words(bool numbers_in_key) const;
   uint32_t words_in_task() const;
 
   // Of a tensor.
@@ -45,15 +45,15 @@ struct Part {
   size_t other() const { return head >> 40; }
 };
 
-inline at::ArrayRef<uint64_t> Part::words(bool values_decide) const {
+inline at::ArrayRef<uint64_t> Part::words(bool numbers_in_key) const {
   switch (tag()) {
     case Tag::kTensor:
       return {at, is_default() ? rank() : 2 * rank()};
     case Tag::kHostScalar:
     case Tag::kScalar:
-      return {at, size_t(values_decide ? 2 : 0)};
+      return {at, size_t(numbers_in_key ? 2 : 0)};
     case Tag::kFloat:
-      return {at, size_t(values_decide)};
+      return {at, size_t(numbers_in_key)};
     case Tag::kInt:
       return {at, 1};
     case Tag::kInts:
@@ -86,7 +86,7 @@ inline uint32_t Part::words_in_task() const {
 // task of the call has.
 template <typename Visit>
 uint32_t read_key(at::ArrayRef<uint64_t> key, Visit visit) {
-  const bool values_decide = Key::op_in(key[0]).values == ScalarValues::kDecide;
+  const bool numbers_in_key = Key::op_in(key[0]).numbers == NumbersInKey::kYes;
   Part part{0, nullptr, -1, -1, 0};
   int64_t in_list = 0;  // how many elements of the list are left
   for (size_t i = 1; i < key.size();) {
@@ -100,7 +100,7 @@ uint32_t read_key(at::ArrayRef<uint64_t> key, Visit visit) {
       part.element = -1;
     }
     if (part.tag() == Tag::kList) in_list = part.detail();
-    i += part.words(values_decide).size();
+    i += part.words(numbers_in_key).size();
     visit(std::as_const(part));
     part.word += part.words_in_task();
   }

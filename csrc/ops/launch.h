@@ -11,8 +11,9 @@
 
 namespace npu {
 
-// Sets what a thread otherwise gets at its first call of an operator: backward
-// runs on the thread that calls it. What is set later, stands.
+// Makes backward run on the thread that calls it, from now on and for this
+// thread. The first operator that a thread calls does the same. A later
+// torch.autograd.set_multithreading_enabled() has the last word.
 void set_up_thread();
 
 // Launches an encoded call whose plan is known: queues one task. False, with
@@ -81,15 +82,15 @@ template <typename... Args>
 
 }  // namespace detail
 
-// Encodes the call and launches it if its plan is known. `kWritten` is
-// relate()'s.
+// Encodes the call and launches it if its plan is known. `kWritten` is that of
+// note_overlaps().
 template <uint32_t kWritten = 0, typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   KeyScope scope;
   Key& key = scope.key;
-  key.reset(&op, op.values == ScalarValues::kDecide);
+  key.reset(&op, op.numbers == NumbersInKey::kYes);
   (key.add(args), ...);
-  if constexpr (kWritten != 0) relate<kWritten>(key, args...);
+  if constexpr (kWritten != 0) note_overlaps<kWritten>(key, args...);
   return launch_known(key, outs, detail::generator_among(args...));
 }
 

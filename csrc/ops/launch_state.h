@@ -7,9 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
+#include "csrc/host/denormals.h"
 
 namespace npu {
 
@@ -23,34 +21,15 @@ struct LaunchState {
     // Relaxed: a thread that changes a switch sees its own change, and other
     // threads have to synchronise with it in another way anyway.
     return uint64_t(c10::get_default_dtype_as_scalartype()) |
-           (flushes_denormal() ? kFlushDenormal : 0) |
+           (flushes_denormals() ? kFlushDenormal : 0) |
            switches_.load(std::memory_order_relaxed);
   }
 
   // Reads the process's switches anew. Called when one has changed.
   static void read_switches();
 
-  // Whether the thread flushes denormal numbers, as torch.set_flush_denormal()
-  // sets it.
-  static bool flushes_denormal() {
-#if defined(__SSE__)
-    return (_mm_getcsr() & kFlushBits) == kFlushBits;
-#else
-    return false;
-#endif
-  }
-  static void set_flush_denormal(bool on) {
-#if defined(__SSE__)
-    const unsigned now = _mm_getcsr();
-    const unsigned wanted = on ? now | kFlushBits : now & ~kFlushBits;
-    if (now != wanted) [[unlikely]]
-      _mm_setcsr(wanted);
-#endif
-  }
-
  private:
-  static constexpr unsigned kFlushBits = 0x8040;  // results, and operands
-  static std::atomic<uint64_t> switches_;         // shifted by kSwitches
+  static std::atomic<uint64_t> switches_;  // shifted by kSwitches
 };
 
 }  // namespace npu

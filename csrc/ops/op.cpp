@@ -7,6 +7,7 @@
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/ops/widened.h"
+#include "csrc/stats/segment.h"
 
 namespace npu {
 namespace {
@@ -117,12 +118,12 @@ const Op::Schema* read_schema(const Op& op) {
   }
   for (const at::Tag tag : handle.getTags()) {
     if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
-    if (tag == at::Tag::dynamic_output_shape) s->values_decide = true;
+    if (tag == at::Tag::dynamic_output_shape) s->result_depends_on_data = true;
   }
   s->unmarked_writes = has_unmarked_writes(s->full_name);
   s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
-  s->values = arguments_from_any_device(s->full_name);
+  s->from_any_device = arguments_from_any_device(s->full_name);
   s->widened = widened_dtypes(s->full_name);
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
   s->refusal = refusal_of(s->full_name);
@@ -136,8 +137,10 @@ const Op::Schema& Op::schema() const {
   const Schema* s = schema_.load(std::memory_order_acquire);
   if (s) return *s;
   const Schema* fresh = read_schema(*this);
-  if (schema_.compare_exchange_strong(s, fresh, std::memory_order_acq_rel))
+  if (schema_.compare_exchange_strong(s, fresh, std::memory_order_acq_rel)) {
+    publish_name(fresh->full_name.c_str());
     return *fresh;
+  }
   delete fresh;  // another thread was first
   return *s;
 }

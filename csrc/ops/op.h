@@ -20,8 +20,9 @@ using Runner = void (*)(Frame&);
 // Runs any operator through its schema; slower than a generated runner.
 void run_boxed(Frame& frame);
 
-// Whether the values of numbers are part of a call's key.
-enum class ScalarValues : uint8_t { kDoNotDecide, kDecide };
+// Whether the numbers among a call's arguments are part of its key, as those of
+// arange are: they decide the shape of the result.
+enum class NumbersInKey : uint8_t { kNo, kYes };
 
 // The kind of an argument, by its type in the schema without "optional".
 enum class ArgKind : uint8_t {
@@ -62,13 +63,12 @@ using ShapeFunction = bool (*)(c10::ArrayRef<c10::IValue> arguments,
 // It has static storage: generated code makes it, or the boxed table keeps it.
 struct Op {
   Op(const char* name, const char* overload, Runner run,
-     ScalarValues values = ScalarValues::kDoNotDecide,
-     Meta meta = Meta::kSeparate, ShapeFunction shapes = nullptr,
-     uint32_t compared = ~0u)
+     NumbersInKey numbers = NumbersInKey::kNo, Meta meta = Meta::kSeparate,
+     ShapeFunction shapes = nullptr, uint32_t compared = ~0u)
       : name(name),
         overload(overload),
         run(run),
-        values(values),
+        numbers(numbers),
         meta(meta),
         shapes(shapes),
         compared(compared) {}
@@ -76,7 +76,7 @@ struct Op {
   const char* name;      // "aten::add"
   const char* overload;  // "Tensor"
   Runner run;
-  ScalarValues values;
+  NumbersInKey numbers;
   Meta meta;
   ShapeFunction shapes;  // the generated one; callers use the schema's
   // A bit for each written argument that is compared with the other arguments
@@ -92,20 +92,20 @@ struct Op {
     c10::OperatorHandle handle;
     std::string full_name;  // "aten::add.Tensor"
     std::vector<Return> returns;
-    std::vector<ArgKind> kinds;  // per argument
-    std::vector<bool> writes;    // per argument
-    bool tensors_only;           // every return is a Tensor or a list of them
-    bool is_random;              // draws numbers
-    bool values_decide;          // a result's shape may depend on values
+    std::vector<ArgKind> kinds;   // per argument
+    std::vector<bool> writes;     // per argument
+    bool tensors_only;            // every return is a Tensor or a list of them
+    bool is_random;               // draws numbers
+    bool result_depends_on_data;  // its shape may
     bool has_generator;
-    bool moves_host_indices;  // accepts cpu index tensors
-    bool on_each;             // a _foreach operator
-    uint32_t values;          // a bit for each argument that it takes from any
-                              // device where it has no dimension
-    bool writes_any;          // it writes at least one argument
-    bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
-    ShapeFunction shapes;     // null: ask the meta kernel
-    Refusal refusal;          // null: whoever tells the shapes refuses all
+    bool moves_host_indices;   // accepts cpu index tensors
+    bool on_each;              // a _foreach operator
+    uint32_t from_any_device;  // a bit for each argument that it takes so where
+                               // it has no dimension
+    bool writes_any;           // it writes at least one argument
+    bool unmarked_writes;      // more than the schema says (unmarked_writes.h)
+    ShapeFunction shapes;      // null: ask the meta kernel
+    Refusal refusal;           // null: whoever tells the shapes refuses all
     at::ArrayRef<at::ScalarType> widened;  // computed wider (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.

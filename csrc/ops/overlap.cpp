@@ -69,8 +69,8 @@ void for_each_pair(const Op& op, at::ArrayRef<c10::IValue> stack, Visit visit) {
 
 }  // namespace
 
-void detail::relate(Key& key, Place written, const c10::TensorImpl& w,
-                    Place other, const c10::TensorImpl& o) {
+void detail::note_overlap(Key& key, Place written, const c10::TensorImpl& w,
+                          Place other, const c10::TensorImpl& o) {
   if (!key.ordinary || (&w != &o && !have_bytes_in_common(w, o))) return;
   key.key.push(uint64_t(Tag::kOverlap) | uint64_t(&w == &o) << 8 |
                uint64_t(written.argument) << 16 |
@@ -80,11 +80,11 @@ void detail::relate(Key& key, Place written, const c10::TensorImpl& w,
                         static_cast<const char*>(w.data())));
 }
 
-void relate(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
+void note_overlaps(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   for_each_pair(
       op, stack,
       [&](Place a, const c10::TensorImpl& w, Place b,
-          const c10::TensorImpl& o) { detail::relate(key, a, w, b, o); });
+          const c10::TensorImpl& o) { detail::note_overlap(key, a, w, b, o); });
 }
 
 Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack) {

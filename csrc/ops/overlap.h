@@ -37,7 +37,7 @@ Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack);
 // overlap needs another plan than one whose arguments do not. Of two lists,
 // only elements with the same index are compared, as operators on lists use
 // them.
-void relate(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
+void note_overlaps(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 
 namespace detail {
 
@@ -48,8 +48,9 @@ struct Place {
 
 // Notes the overlap of two tensors of one storage, of which the call writes
 // `written`.
-[[gnu::cold]] void relate(Key& key, Place written, const c10::TensorImpl& w,
-                          Place other, const c10::TensorImpl& o);
+[[gnu::cold]] void note_overlap(Key& key, Place written,
+                                const c10::TensorImpl& w, Place other,
+                                const c10::TensorImpl& o);
 
 // The tensor's storage, or null.
 inline const c10::StorageImpl* storage_of(const c10::TensorImpl& t) {
@@ -91,14 +92,14 @@ void visit_tensors(const c10::List<std::optional<at::Tensor>>& list,
 }
 
 template <uint32_t kNumber, typename Args, uint32_t... kOthers>
-void relate_one(Key& key, const Args& args,
-                std::integer_sequence<uint32_t, kOthers...>) {
+void note_overlaps_of(Key& key, const Args& args,
+                      std::integer_sequence<uint32_t, kOthers...>) {
   const c10::TensorImpl& w = *std::get<kNumber>(args).unsafeGetTensorImpl();
   const c10::StorageImpl* const storage = storage_of(w);
   const auto meet = [&](uint32_t argument) {
     return [&, argument](const c10::TensorImpl& o, uint32_t element) {
       if (storage == storage_of(o) && storage) [[unlikely]]
-        relate(key, {kNumber, 0}, w, {argument, element}, o);
+        note_overlap(key, {kNumber, 0}, w, {argument, element}, o);
     };
   };
   const auto unless_same = [&]<uint32_t kOther>() {
@@ -113,13 +114,13 @@ void relate_one(Key& key, const Args& args,
 // The same for a call with typed arguments. `kWritten` has a bit for each
 // argument that the call writes; each of these is a tensor.
 template <uint32_t kWritten, typename... Args>
-void relate(Key& key, const Args&... args) {
+void note_overlaps(Key& key, const Args&... args) {
   const auto all = std::tie(args...);
   const auto numbers =
       std::make_integer_sequence<uint32_t, uint32_t(sizeof...(Args))>();
   const auto if_written = [&]<uint32_t kNumber>() {
     if constexpr (kNumber < 32 && (kWritten >> kNumber & 1))
-      detail::relate_one<kNumber>(key, all, numbers);
+      detail::note_overlaps_of<kNumber>(key, all, numbers);
   };
   [&]<uint32_t... kNumbers>(std::integer_sequence<uint32_t, kNumbers...>) {
     (if_written.template operator()<kNumbers>(), ...);

@@ -3,14 +3,14 @@
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
-#include <atomic>
 
-#include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/kernel_size.h"
+#include "csrc/host/kernel_mode.h"
+#include "csrc/host/kernel_size.h"
+#include "csrc/host/result_memory.h"
+#include "csrc/host/scratch_memory.h"
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/kernel_warnings.h"
-#include "csrc/torch/scratch_memory.h"
 #include "csrc/torch/tensor_flags.h"
 
 namespace npu {
@@ -24,10 +24,12 @@ std::vector<OutSpec> with_bytes(std::vector<OutSpec> outs) {
   return outs;
 }
 
-std::atomic<uint64_t> serials{0};
-// Frames that belong to one plan; a few KB each.
-std::atomic<int> own_frames{0};
-constexpr int kMostOwnFrames = 1024;
+bool works_on_lists(const Op::Schema& schema) {
+  return schema.on_each &&
+         std::none_of(schema.kinds.begin(), schema.kinds.end(), [](ArgKind k) {
+           return k == ArgKind::kTensor || k == ArgKind::kOptionalTensorList;
+         });
+}
 
 }  // namespace
 
@@ -36,16 +38,15 @@ static_assert(sizeof(npu_view) % sizeof(uint64_t) == 0 &&
               alignof(npu_view) <= alignof(uint64_t));
 constexpr size_t kViewWords = sizeof(npu_view) / sizeof(uint64_t);
 
-Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
-           const Key& key, std::vector<OutSpec> out_specs)
-    : npu_kernel{&run_frame<&Frame::run>, family->op.schema().full_name.c_str(),
+Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments, const Key& key,
+           std::vector<OutSpec> out_specs)
+    : npu_kernel{&run_frame<&Frame::run>, op.schema().full_name.c_str(),
                  nullptr, 0},
       outs(with_bytes(std::move(out_specs))),
       random_word(key.random_word),
-      family_(std::move(family)),
-      // Relaxed: a number that nobody else gets.
-      serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1),
+      op_(op),
       threads_(key.threads) {
+  ResultMemory::install();
   size_t numbers = 0;
   n_words = read_key(key.key.all(), [&](const Part& part) {
     if (part.tag() != Tag::kTensor) return;
@@ -71,7 +72,7 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
     room = std::copy(from.begin(), from.end(), room);
     return to;
   };
-  const Op::Schema& schema = family_->op.schema();
+  const Op::Schema& schema = op.schema();
   read_key(this->key(), [&](const Part& part) {
     if (part.tag() != Tag::kTensor) return;
     *view++ = {part.sizes().data(),
@@ -91,23 +92,25 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
                  n_words++,
                  NPU_WRITE};
   const at::ArrayRef<npu_view> all(npu_kernel::views, n_views);
-  cut_ = cut_of(family_->op, arguments, all);
-  size_ = cut_ ? KernelSize::kSmall : kernel_size(family_->op, arguments, all);
+  const bool element_wise = op.meta == Meta::kElementWise;
+  cut_ = cut_of(
+      {op.name, element_wise, works_on_lists(schema), schema.has_generator},
+      arguments, all);
+  size_ = cut_ ? KernelSize::kSmall
+               : kernel_size(op.name, element_wise, arguments, all);
+  const size_t frames = cut_ ? size_t(threads_of_large_kernels()) : 1;
   bytes_ = sizeof(Plan) + outs.size() * sizeof(OutSpec) +
-           block_words_ * sizeof(uint64_t);
-  if (family_.use_count() == 1)
-    bytes_ += Frame::bytes(schema.kinds.size(), n_views);
+           block_words_ * sizeof(uint64_t) +
+           frames * Frame::bytes(schema.kinds.size(), n_views);
 }
 
-Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
+Plan::Plan(const Plan& other)
     : npu_kernel{&run_frame<&Frame::run_again>, other.npu_kernel::name, nullptr,
                  0},
       outs(other.outs),
       n_words(other.n_words),
       random_word(other.random_word),
-      family_(std::move(family)),
-      // Relaxed: a number that nobody else gets.
-      serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1),
+      op_(other.op_),
       size_(other.size_),
       cut_(other.cut_),
       flushes_denormal_(other.flushes_denormal_),
@@ -130,40 +133,8 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
   npu_kernel::views = views;
 }
 
-Plan::~Plan() {
-  // Relaxed: a count.
-  if (own_) own_frames.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void Plan::make_own_frame() {
-  // Relaxed: a count.
-  own_frames.fetch_add(1, std::memory_order_relaxed);
-  own_ = std::make_unique<Frame>(family_->op, key(), outs);
-}
-
-Frame& Plan::frame() {
-  // A plan that keeps taking the frame over from others gets one of its own, so
-  // that a program which repeats its shapes need not set them again and again.
-  constexpr uint8_t kMostAdoptions = 8;
-  if (!own_) {
-    std::unique_ptr<Frame>& shared = family_->frame;
-    if (!shared) [[unlikely]]
-      shared = std::make_unique<Frame>(family_->op, key(), outs);
-    if (shared->holds() == serial_ && !shared->runs()) return *shared;
-    // A shared frame whose kernel launched this very task must not be touched.
-    // Relaxed: a count.
-    if (!shared->runs() &&
-        (adoptions_ < kMostAdoptions ||
-         own_frames.load(std::memory_order_relaxed) >= kMostOwnFrames)) {
-      if (adoptions_ < kMostAdoptions) ++adoptions_;
-      shared->adopt(serial_, {views, n_views}, key());
-      return *shared;
-    }
-    make_own_frame();
-  }
-  if (own_->holds() != serial_) [[unlikely]]
-    own_->adopt(serial_, {views, n_views}, key());
-  return *own_;
+std::unique_ptr<Frame> Plan::make_frame() const {
+  return std::make_unique<Frame>(op_, key(), outs);
 }
 
 // A plan is run by one launcher, or by one replay at a time.
@@ -176,15 +147,17 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
     RunsKernel here;
     hear_kernel_warnings();
     use_threads_for(plan.size_, plan.threads_);
-    LaunchState::set_flush_denormal(plan.flushes_denormal_);
-    if (plan.cut_ && run_in_pieces({*plan.family_,
-                                    plan.serial_,
-                                    plan.cut_,
-                                    {plan.views, plan.n_views},
-                                    plan.key(),
-                                    words}))
+    flush_denormals(plan.flushes_denormal_);
+    if (plan.cut_ &&
+        run_in_pieces(plan.cut_, {plan.views, plan.n_views}, plan.pieces_,
+                      words, [&] { return plan.make_frame(); }))
       return NPU_OK;
-    (plan.frame().*kRun)(words);
+    if (!plan.frame_) [[unlikely]]
+      plan.frame_ = plan.make_frame();
+    if (plan.frame_->runs()) [[unlikely]]  // its kernel has launched this task
+      plan.make_frame()->run(words);
+    else
+      (*plan.frame_.*kRun)(words);
     return NPU_OK;
   } catch (...) {
     return describe_exception(*failure);
@@ -196,8 +169,7 @@ bool Plan::is_plan(const npu_kernel* kernel) {
 }
 
 std::unique_ptr<Plan> Plan::for_graph() const {
-  return std::unique_ptr<Plan>(
-      new Plan(*this, std::make_shared<Family>(family_->op, family_->outs)));
+  return std::unique_ptr<Plan>(new Plan(*this));
 }
 
 }  // namespace npu

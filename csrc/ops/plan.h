@@ -7,34 +7,31 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/ops/family.h"
-#include "csrc/ops/kernel_pieces.h"
+#include "csrc/host/kernel_threads.h"
+#include "csrc/ops/frame.h"
 #include "csrc/ops/op.h"
-#include "csrc/torch/kernel_threads.h"
+#include "csrc/ops/pieces.h"
 
 namespace npu {
 
 class Stream;
 
 // The caller's thread makes and reads a plan; the launcher of the plan's stream
-// only runs it. The launcher writes into a plan only a few times, where its
-// frame is.
+// only runs it, and makes the plan's frames when it first does.
 class Plan final : public npu_kernel {
  public:
   // `arguments`: the boxed call, encoded as `key`; `outs`: its new results in
   // order.
-  Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
-       const Key& key, std::vector<OutSpec> outs);
-  ~Plan();
+  Plan(const Op& op, at::ArrayRef<c10::IValue> arguments, const Key& key,
+       std::vector<OutSpec> outs);
 
-  // The same call for one place in a graph: with a frame of its own, which
-  // keeps its addresses from run to run.
+  // The same call for one place in a graph, whose frame keeps its addresses
+  // from run to run.
   std::unique_ptr<Plan> for_graph() const;
   // Whether a kernel is a plan.
   static bool is_plan(const npu_kernel* kernel);
 
-  // How much host memory the plan takes. The first plan of a family counts the
-  // family's frame, too.
+  // How much host memory the plan takes, with its frames.
   size_t bytes() const { return bytes_; }
 
   // The key of the call that the plan was made for.
@@ -47,28 +44,27 @@ class Plan final : public npu_kernel {
   int random_word = -1;  // where the generator's two words are
 
  private:
-  Plan(const Plan& other, std::shared_ptr<Family> family);
+  Plan(const Plan& other);
 
-  // The kernel's function: runs the launcher's frame by `kRun`.
+  // The kernel's function: runs the frame by `kRun`.
   template <void (Frame::*kRun)(const uint64_t*)>
   static int run_frame(const npu_kernel* kernel, const uint64_t* words,
                        npu_failure* failure);
-  // The frame, with this plan's shapes. Only the launcher.
-  Frame& frame();
-  void make_own_frame();
-  const std::shared_ptr<Family> family_;
-  const uint64_t serial_;  // unique, unlike an address, which is used again
+  std::unique_ptr<Frame> make_frame() const;
+
+  const Op& op_;
   KernelSize size_ = KernelSize::kSmall;
   Cut cut_;
-  bool flushes_denormal_ = LaunchState::flushes_denormal();
-  int threads_;            // of the launch
-  uint8_t adoptions_ = 0;  // how often it took the family's frame
+  bool flushes_denormal_ = flushes_denormals();
+  int threads_;  // of the launch
   size_t bytes_;
   // The views, then sizes and strides that are not in the key, then the key.
   // They are one block, so that a first call makes one allocation.
   std::unique_ptr<uint64_t[]> block_;
   uint32_t block_words_ = 0, key_words_ = 0;
-  std::unique_ptr<Frame> own_;  // only the launcher uses it
+  // Only the launcher uses these.
+  std::unique_ptr<Frame> frame_;
+  Frames pieces_;
 };
 
 // The plans of one thread for one stream, within a bound of memory: where a

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/ops/kernel_mode.h"
+#include "csrc/host/kernel_mode.h"
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/stack_map.h"
 

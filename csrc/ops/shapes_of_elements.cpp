@@ -5,7 +5,6 @@
 #include <ATen/TensorIterator.h>
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
@@ -66,29 +65,6 @@ bool dropout_backward(Arguments a, Shapes& results) {
       a[1].toTensor().scalar_type() != at::kBool)
     return false;
   add_elementwise(results, a.slice(0, 2), a[0].toTensor().scalar_type());
-  return true;
-}
-
-// grad, self, target: the product of the last two is multiplied by the first in
-// place.
-bool soft_margin_loss_backward(Arguments a, Shapes& results) {
-  if (!of_one_type(a.slice(0, 3))) return false;
-  const at::Tensor &grad = a[0].toTensor(), &self = a[1].toTensor(),
-                   &target = a[2].toTensor();
-  if (!at::is_expandable_to(grad.sizes(),
-                            at::infer_size(self.sizes(), target.sizes())))
-    return false;
-  const c10::IValue factors[] = {target, self};
-  add_elementwise(results, factors, self.scalar_type());
-  return true;
-}
-
-// The two parts of a complex number.
-bool complex(Arguments a, Shapes& results) {
-  if (!of_one_type(a.slice(0, 2)) || !a[0].toTensor().is_floating_point())
-    return false;
-  add_elementwise(results, a.slice(0, 2),
-                  at::toComplexType(a[0].toTensor().scalar_type()));
   return true;
 }
 
@@ -251,10 +227,8 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::_sample_dirichlet", alike<1>},
     {"aten::_standard_gamma_grad", alike<2>},
     {"aten::abs", unary},
-    {"aten::angle", unary_real},
     {"aten::abs_", in_place},
     {"aten::binomial", alike<2>},
-    {"aten::complex", complex},
     {"aten::dot", dot},
     {"aten::floor_divide", binary},
     {"aten::hardswish", unary},
@@ -278,20 +252,15 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::min", to_a_number},
     {"aten::nan_to_num", unary_real},
     {"aten::native_dropout_backward", dropout_backward},
-    {"aten::mvlgamma", unary_real},
-    {"aten::polar", complex},
     {"aten::prod", product},
     {"aten::relu", unary},
     {"aten::relu_", in_place},
     {"aten::rsub.Scalar", unary_real},
     {"aten::rsub.Tensor", binary},
-    {"aten::soft_margin_loss", loss},
-    {"aten::soft_margin_loss_backward", soft_margin_loss_backward},
     {"aten::std.correction", variance<1>},
     {"aten::std_mean.correction", variance<2>},
     {"aten::var.correction", variance<1>},
     {"aten::var_mean.correction", variance<2>},
-    {"aten::vdot", dot},
     {"aten::where.self", where},
     {"aten::where.self_out", where},
 };

@@ -1,7 +1,6 @@
 // Shape functions of losses, and of layers that are not in shapes_by_hand.cpp,
 // which says what false means.
 #include <ATen/ExpandUtils.h>
-#include <ATen/native/Pool.h>
 
 #include <algorithm>
 
@@ -131,29 +130,25 @@ bool nll_loss2d_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-// kDims: how many dimensions an image has.
-template <int64_t kDims>
 bool are_sampled(const Tensor& input, const Tensor& grid) {
-  return input.dim() == kDims + 2 && grid.dim() == kDims + 2 &&
-         grid.size(-1) == kDims && input.size(0) == grid.size(0) &&
-         is_plain(input) && input.numel() > 0 && grid.numel() > 0 &&
+  return input.dim() == 4 && grid.dim() == 4 && grid.size(-1) == 2 &&
+         input.size(0) == grid.size(0) && is_plain(input) &&
+         input.numel() > 0 && grid.numel() > 0 &&
          input.scalar_type() == grid.scalar_type();
 }
 // input, grid
-template <int64_t kDims>
 bool grid_sampler(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[0]), &grid = tensor(a[1]);
-  if (!are_sampled<kDims>(input, grid)) return false;
-  std::vector<int64_t> sizes = input.sizes().vec();
-  for (int64_t i = 0; i < kDims; ++i) sizes[size_t(2 + i)] = grid.size(1 + i);
-  results.add_contiguous(sizes, input.scalar_type());
+  if (!are_sampled(input, grid)) return false;
+  results.add_contiguous(
+      {input.size(0), input.size(1), grid.size(1), grid.size(2)},
+      input.scalar_type());
   return true;
 }
 // grad, input, grid, interpolation, padding, align, wanted
-template <int64_t kDims>
 bool grid_sampler_backward(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[1]), &grid = tensor(a[2]);
-  if (!are_sampled<kDims>(input, grid)) return false;
+  if (!are_sampled(input, grid)) return false;
   results.add_if(a[6].toBoolList()[0], input.sizes(),
                  at::MemoryFormat::Contiguous, input.scalar_type());
   results.add_contiguous(grid.sizes(), grid.scalar_type());
@@ -253,58 +248,6 @@ bool col2im(Arguments a, Shapes& results) {
   return true;
 }
 
-// self, kernel_size, stride, padding, dilation, ceil_mode
-bool max_pool3d(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const auto kernel = a[1].toIntVector(), padding = a[3].toIntVector(),
-             dilation = a[4].toIntVector();
-  const auto stride = a[2].toIntVector().empty() ? kernel : a[2].toIntVector();
-  if (self.dim() != 5 || !is_plain(self) || self.numel() == 0) return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  for (size_t i = 0; i < 3; ++i) {
-    const auto at = [&](const std::vector<int64_t>& list) {
-      return list.size() == 1 ? list[0] : list.at(i);
-    };
-    if (at(kernel) < 1 || at(stride) < 1 || at(dilation) < 1 ||
-        at(padding) < 0 || 2 * at(padding) > at(kernel))
-      return false;
-    int64_t& size = sizes[i + 2];
-    size = at::native::pooling_output_shape<int64_t>(
-        size, at(kernel), at(padding), at(stride), at(dilation), a[5].toBool());
-    if (size < 1) return false;
-  }
-  results.add_contiguous(sizes, self.scalar_type());
-  results.add_contiguous(sizes, at::kLong);
-  return true;
-}
-// grad, self
-bool max_pool3d_backward(Arguments a, Shapes& results) {
-  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
-  if (!is_plain(self) || grad.dim() != self.dim() || self.numel() == 0)
-    return false;
-  results.add_contiguous(self.sizes(), self.scalar_type());
-  return true;
-}
-
-// self, kernel_size, stride, padding, dilation, ceil_mode
-bool max_pool1d(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const auto stride = a[2].toIntVector();
-  const int64_t kernel = a[1].toIntVector().at(0),
-                step = stride.empty() ? kernel : stride[0],
-                padding = a[3].toIntVector().at(0),
-                dilation = a[4].toIntVector().at(0);
-  if (self.dim() < 2 || self.dim() > 3 || self.numel() == 0 || kernel < 1 ||
-      step < 1 || dilation < 1 || padding < 0 || 2 * padding > kernel)
-    return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  sizes.back() = at::native::pooling_output_shape<int64_t>(
-      sizes.back(), kernel, padding, step, dilation, a[5].toBool());
-  if (sizes.back() < 1) return false;
-  results.add_contiguous(sizes, self.scalar_type());
-  return true;
-}
-
 // grad, self, target, reduction
 bool loss_backward(Arguments a, Shapes& results) {
   if (!fit(tensor(a[1]), tensor(a[2]))) return false;
@@ -317,28 +260,6 @@ bool glu_backward(Arguments a, Shapes& results) {
   const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
   if (2 * grad.numel() != self.numel() ||
       grad.scalar_type() != self.scalar_type())
-    return false;
-  results.add_contiguous(self.sizes(), self.scalar_type());
-  return true;
-}
-
-// self, output_size
-bool adaptive_avg_pool3d(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const std::vector<int64_t> output = a[1].toIntVector();
-  if (self.numel() == 0 || (self.dim() != 4 && self.dim() != 5) ||
-      output.size() != 3)
-    return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  std::copy(output.begin(), output.end(), sizes.end() - 3);
-  results.add_contiguous(sizes, self.scalar_type());
-  return true;
-}
-// grad, self
-bool adaptive_avg_pool3d_backward(Arguments a, Shapes& results) {
-  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
-  if (grad.dim() != self.dim() || grad.scalar_type() != self.scalar_type() ||
-      self.numel() == 0 || grad.numel() == 0)
     return false;
   results.add_contiguous(self.sizes(), self.scalar_type());
   return true;
@@ -376,17 +297,17 @@ bool channel_shuffle(Arguments a, Shapes& results) {
   return true;
 }
 
-// The sizes of an image of `rank` dimensions after padding. False where the
-// padding is larger than a reflection allows.
-bool padded(const Tensor& self, const std::vector<int64_t>& pad, int64_t rank,
-            bool reflects, std::vector<int64_t>& sizes) {
-  if ((self.dim() != rank + 1 && self.dim() != rank + 2) || self.numel() == 0 ||
-      pad.size() != size_t(2 * rank))
+// The sizes of an image after padding. False where the padding is larger than a
+// reflection allows.
+bool padded(const Tensor& self, const std::vector<int64_t>& pad,
+            std::vector<int64_t>& sizes) {
+  if ((self.dim() != 3 && self.dim() != 4) || self.numel() == 0 ||
+      pad.size() != 4)
     return false;
   sizes = self.sizes().vec();
-  for (size_t i = 0; i < size_t(rank); ++i) {
+  for (size_t i = 0; i < 2; ++i) {
     int64_t& size = sizes[sizes.size() - 1 - i];
-    if (reflects && std::max(pad[2 * i], pad[2 * i + 1]) >= size) return false;
+    if (std::max(pad[2 * i], pad[2 * i + 1]) >= size) return false;
     size += pad[2 * i] + pad[2 * i + 1];
     if (size < 1) return false;
   }
@@ -396,17 +317,16 @@ bool padded(const Tensor& self, const std::vector<int64_t>& pad, int64_t rank,
 bool reflection_pad2d(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
   std::vector<int64_t> sizes;
-  if (!padded(self, a[1].toIntVector(), 2, true, sizes)) return false;
+  if (!padded(self, a[1].toIntVector(), sizes)) return false;
   results.add(sizes, format_of(self), self.scalar_type());
   return true;
 }
 // grad, self, padding
-template <int64_t rank, bool kReflects>
-bool pad_backward(Arguments a, Shapes& results) {
+bool reflection_pad2d_backward(Arguments a, Shapes& results) {
   const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
   std::vector<int64_t> sizes;
   if (grad.scalar_type() != self.scalar_type() ||
-      !padded(self, a[2].toIntVector(), rank, kReflects, sizes) ||
+      !padded(self, a[2].toIntVector(), sizes) ||
       grad.sizes() != at::IntArrayRef(sizes))
     return false;
   results.add(self.sizes(), format_of(self), self.scalar_type());
@@ -414,8 +334,6 @@ bool pad_backward(Arguments a, Shapes& results) {
 }
 
 constexpr NamedShapes kOfModels[] = {
-    {"aten::_adaptive_avg_pool3d", adaptive_avg_pool3d},
-    {"aten::_adaptive_avg_pool3d_backward", adaptive_avg_pool3d_backward},
     {"aten::_embedding_bag", embedding_bag<false>},
     {"aten::_embedding_bag_backward", embedding_bag_backward},
     {"aten::_embedding_bag_dense_backward", embedding_bag_dense_backward},
@@ -427,17 +345,12 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::channel_shuffle", channel_shuffle},
     {"aten::col2im", col2im},
     {"aten::glu_backward", glu_backward},
-    {"aten::grid_sampler_2d", grid_sampler<2>},
-    {"aten::grid_sampler_2d_backward", grid_sampler_backward<2>},
-    {"aten::grid_sampler_3d", grid_sampler<3>},
-    {"aten::grid_sampler_3d_backward", grid_sampler_backward<3>},
+    {"aten::grid_sampler_2d", grid_sampler},
+    {"aten::grid_sampler_2d_backward", grid_sampler_backward},
     {"aten::huber_loss_backward", loss_backward},
     {"aten::im2col", im2col},
     {"aten::log_sigmoid_backward", log_sigmoid_backward},
     {"aten::log_sigmoid_forward", log_sigmoid},
-    {"aten::max_pool1d", max_pool1d},
-    {"aten::max_pool3d_with_indices", max_pool3d},
-    {"aten::max_pool3d_with_indices_backward", max_pool3d_backward},
     {"aten::mse_loss_backward", loss_backward},
     {"aten::native_group_norm", group_norm},
     {"aten::native_group_norm_backward", group_norm_backward},
@@ -446,9 +359,7 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::pixel_shuffle", pixel_shuffle<true>},
     {"aten::pixel_unshuffle", pixel_shuffle<false>},
     {"aten::reflection_pad2d", reflection_pad2d},
-    {"aten::reflection_pad2d_backward", pad_backward<2, true>},
-    {"aten::replication_pad2d_backward", pad_backward<2, false>},
-    {"aten::replication_pad3d_backward", pad_backward<3, false>},
+    {"aten::reflection_pad2d_backward", reflection_pad2d_backward},
     {"aten::smooth_l1_loss_backward.grad_input", loss_backward},
 };
 

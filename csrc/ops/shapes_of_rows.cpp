@@ -2,7 +2,6 @@
 // transform the elements along a dimension. False: the function does not know,
 // as in shapes_by_hand.cpp.
 #include <ATen/ExpandUtils.h>
-#include <ATen/WrapDimUtils.h>
 
 #include <algorithm>
 
@@ -73,13 +72,6 @@ bool add_chosen(const Tensor& self, int64_t dim, bool keep, Shapes& results) {
 bool chosen(Arguments a, Shapes& results) {
   return add_chosen(tensor(a[0]), a[1].toInt(), a[2].toBool(), results);
 }
-// self, k, dim, keepdim
-bool kth(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const int64_t k = a[1].toInt(), dim = a[2].toInt();
-  return is_dimension(dim, self) && k >= 1 && k <= self.size(dim) &&
-         add_chosen(self, dim, a[3].toBool(), results);
-}
 
 // self, dims
 bool count_nonzero(Arguments a, Shapes& results) {
@@ -120,13 +112,6 @@ bool searchsorted(Arguments a, Shapes& results) {
   return add_places(values, a[2].toBool(), results);
 }
 
-bool trace(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  if (self.dim() != 2 || !self.is_floating_point()) return false;
-  results.add_contiguous({}, self.scalar_type());
-  return true;
-}
-
 // x1, x2
 bool cdist(Arguments a, Shapes& results) {
   const Tensor &x = tensor(a[0]), &y = tensor(a[1]);
@@ -152,13 +137,6 @@ bool arange(Arguments a, Shapes& results) {
   return true;
 }
 
-// n, m
-bool eye(Arguments a, Shapes& results) {
-  if (a[0].toInt() < 0 || a[1].toInt() < 0) return false;
-  results.add_contiguous({a[0].toInt(), a[1].toInt()}, at::kFloat);
-  return true;
-}
-
 // n
 bool permutation(Arguments a, Shapes& results) {
   if (a[0].toInt() < 0) return false;
@@ -176,27 +154,6 @@ bool multinomial(Arguments a, Shapes& results) {
   return true;
 }
 
-// self, index
-bool take(Arguments a, Shapes& results) {
-  if (tensor(a[1]).scalar_type() != at::kLong || !is_plain(tensor(a[1])) ||
-      tensor(a[0]).numel() == 0)
-    return false;
-  results.add_contiguous(tensor(a[1]).sizes(), tensor(a[0]).scalar_type());
-  return true;
-}
-
-// self, vec1, vec2
-bool addr(Arguments a, Shapes& results) {
-  const Tensor &self = tensor(a[0]), &x = tensor(a[1]), &y = tensor(a[2]);
-  if (x.dim() != 1 || y.dim() != 1 || x.numel() == 0 || y.numel() == 0 ||
-      x.scalar_type() != self.scalar_type() || !is_plain(self) ||
-      y.scalar_type() != self.scalar_type() ||
-      self.sizes() != at::IntArrayRef({x.numel(), y.numel()}))
-    return false;
-  results.add_contiguous(self.sizes(), self.scalar_type());
-  return true;
-}
-
 // grad, x1, x2, p, cdist
 bool cdist_backward(Arguments a, Shapes& results) {
   const Tensor &x = tensor(a[1]), &y = tensor(a[2]);
@@ -207,20 +164,6 @@ bool cdist_backward(Arguments a, Shapes& results) {
     return false;
   results.add_contiguous(x.sizes(), x.scalar_type());
   return true;
-}
-
-// start, end, steps
-bool linspace(Arguments a, Shapes& results) {
-  if (!a[0].isScalar() || !a[1].isScalar() || a[2].toInt() < 0) return false;
-  results.add_contiguous({a[2].toInt()}, at::kFloat);
-  return true;
-}
-
-// self, dim, index
-bool index_fill(Arguments a, Shapes&) {
-  const Tensor &self = tensor(a[0]), &index = tensor(a[2]);
-  return is_dimension(a[1].toInt(), self) && index.dim() <= 1 &&
-         index.scalar_type() == at::kLong;
 }
 
 using Dims = std::vector<int64_t>;
@@ -332,21 +275,6 @@ bool roll(Arguments a, Shapes& results) {
   return true;
 }
 
-// self, batch1, batch2
-bool addbmm(Arguments a, Shapes& results) {
-  const Tensor &self = tensor(a[0]), &left = tensor(a[1]),
-               &right = tensor(a[2]);
-  if (left.dim() != 3 || right.dim() != 3 || left.size(0) != right.size(0) ||
-      left.size(2) != right.size(1) ||
-      left.scalar_type() != right.scalar_type() ||
-      self.scalar_type() != left.scalar_type())
-    return false;
-  const int64_t sizes[] = {left.size(1), right.size(2)};
-  if (!at::is_expandable_to(self.sizes(), sizes)) return false;
-  results.add_contiguous(sizes, self.scalar_type());
-  return true;
-}
-
 // self, b, upper, left, unitriangular. The result lies by columns.
 bool solve_triangular(Arguments a, Shapes& results) {
   const Tensor &self = tensor(a[0]), &b = tensor(a[1]);
@@ -369,50 +297,6 @@ bool solve_triangular(Arguments a, Shapes& results) {
   return true;
 }
 
-// self
-bool frexp(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  if (!at::isFloatingType(self.scalar_type())) return false;
-  results.add_empty_like(self);
-  results.add(results.outs[0].sizes, results.outs[0].strides, at::kInt);
-  return true;
-}
-
-// self, bins, min, max
-bool histc(Arguments a, Shapes& results) {
-  if (a[1].toInt() <= 0 || !tensor(a[0]).is_floating_point()) return false;
-  results.add_contiguous({a[1].toInt()}, tensor(a[0]).scalar_type());
-  return true;
-}
-
-// self, mask, source
-bool masked_scatter(Arguments a, Shapes&) {
-  return tensor(a[1]).scalar_type() == at::kBool &&
-         tensor(a[0]).scalar_type() == tensor(a[2]).scalar_type() &&
-         at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
-}
-
-// self, p
-bool pdist(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  if (self.dim() != 2 || !at::isFloatingType(self.scalar_type()) ||
-      !self.is_contiguous())
-    return false;
-  const int64_t rows = self.size(0);
-  results.add_contiguous({rows <= 1 ? 0 : rows * (rows - 1) / 2},
-                         self.scalar_type());
-  return true;
-}
-// grad, self, p, pdist
-bool pdist_backward(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[1]);
-  if (self.dim() != 2 || !self.is_contiguous() || self.numel() == 0 ||
-      tensor(a[0]).sizes() != tensor(a[3]).sizes())
-    return false;
-  results.add_contiguous(self.sizes(), self.scalar_type());
-  return true;
-}
-
 constexpr NamedShapes kOfRows[] = {
     {"aten::_cdist_backward", cdist_backward},
     {"aten::_cdist_forward", cdist},
@@ -422,36 +306,19 @@ constexpr NamedShapes kOfRows[] = {
     {"aten::_fft_c2r", fft_to_real},
     {"aten::_fft_r2c", fft_of_real},
     {"aten::_logcumsumexp", log_of_running_sum},
-    {"aten::_pdist_backward", pdist_backward},
-    {"aten::_pdist_forward", pdist},
     {"aten::_safe_softmax", safe_softmax},
-    {"aten::addbmm", addbmm},
-    {"aten::addr", addr},
     {"aten::arange.start_out", arange},
     {"aten::bucketize.Tensor", bucketize},
     {"aten::count_nonzero.dim_IntList", count_nonzero},
-    {"aten::eye.m_out", eye},
     {"aten::flip", empty_like},
-    {"aten::frexp.Tensor", frexp},
-    {"aten::histc", histc},
-    {"aten::index_fill_.int_Scalar", index_fill},
-    {"aten::index_fill_.int_Tensor", index_fill},
-    {"aten::kthvalue", kth},
-    {"aten::kthvalue.values", kth},
-    {"aten::linspace", linspace},
-    {"aten::linalg_solve_triangular", solve_triangular},
-    {"aten::masked_scatter_", masked_scatter},
     {"aten::median.dim", chosen},
     {"aten::median.dim_values", chosen},
-    {"aten::mode", chosen},
+    {"aten::linalg_solve_triangular", solve_triangular},
     {"aten::multinomial", multinomial},
-    {"aten::nanmedian.dim", chosen},
     {"aten::randperm.generator_out", permutation},
     {"aten::repeat_interleave.Tensor", repeat_interleave},
     {"aten::roll", roll},
     {"aten::searchsorted.Tensor", searchsorted},
-    {"aten::take", take},
-    {"aten::trace", trace},
 };
 
 }  // namespace

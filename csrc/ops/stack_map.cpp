@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "csrc/ops/kernel_mode.h"
+#include "csrc/host/kernel_mode.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/tensor_flags.h"
 

@@ -11,9 +11,10 @@
 #include "csrc/driver/driver.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
+#include "csrc/host/kernel_mode.h"
+#include "csrc/host/kernel_size.h"
+#include "csrc/host/kernel_threads.h"
 #include "csrc/ops/argument_storages.h"
-#include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/kernel_size.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -21,7 +22,6 @@
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/host_use.h"
-#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/sparse_or_nested.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
@@ -213,7 +213,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   for (const Alias& alias : aliases) ndim = std::max(ndim, alias.npu.dim());
   {
     KernelMode mode;
-    ThreadsInPlaceOf threads(stream, size_of_large(op, ndim));
+    ThreadsInPlaceOf threads(stream, size_of_large(op.name, ndim));
     RunsOnCaller profiled(stream, schema.full_name.c_str());
     schema.handle.redispatchBoxed(backend, &mapped);
   }

@@ -30,7 +30,7 @@ bool is_third_party(const Op& op) {
          std::end(kOfTorch);
 }
 
-void tell_that_it_waits(const Op& op) {
+void warn_that_it_waits(const Op& op) {
   if (!is_third_party(op)) return;
   static auto* const mutex = new std::mutex;
   static auto* const told = new std::set<const Op*>;

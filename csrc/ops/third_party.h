@@ -9,6 +9,6 @@ bool is_third_party(const Op& op);
 
 // Warns, once for each third-party operator, that its calls wait, and says what
 // to do about it. Called after a call that waited and succeeded.
-void tell_that_it_waits(const Op& op);
+void warn_that_it_waits(const Op& op);
 
 }  // namespace npu

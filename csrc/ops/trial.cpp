@@ -8,8 +8,8 @@
 #include <mutex>
 #include <set>
 
-#include "csrc/ops/judgement.h"
-#include "csrc/ops/kernel_mode.h"
+#include "csrc/host/kernel_mode.h"
+#include "csrc/ops/comparison.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/stride_order.h"
@@ -27,27 +27,27 @@ int64_t most_elements() {
 }
 
 // The verdicts of all threads.
-struct Known {
+struct Verdicts {
   std::mutex mutex;
-  ByWords<Judgement> judgements;
+  ByWords<Comparison> comparisons;
   size_t words = 0;  // of their identities
 
-  void set(const Identity& identity, Judgement judgement) {
+  void set(const Identity& identity, Comparison comparison) {
     // Where a program makes ever new kinds of calls, some are forgotten and
     // tried twice.
     constexpr size_t kMostWords = 1 << 18;
-    const at::ArrayRef<uint64_t> key = identity.of_verdict();
+    const at::ArrayRef<uint64_t> key = identity.words();
     std::lock_guard lock(mutex);
     while (words > kMostWords) {
-      words -= judgements.begin()->first.size();
-      judgements.erase(judgements.begin());
+      words -= comparisons.begin()->first.size();
+      comparisons.erase(comparisons.begin());
     }
-    if (judgements.insert_or_assign(key.vec(), std::move(judgement)).second)
+    if (comparisons.insert_or_assign(key.vec(), std::move(comparison)).second)
       words += key.size();
   }
 };
-Known& known() {
-  static Known* const instance = new Known;
+Verdicts& verdicts() {
+  static Verdicts* const instance = new Verdicts;
   return *instance;
 }
 
@@ -140,7 +140,7 @@ class Smaller {
 };
 
 // What the tensors of a trial hold.
-enum class Values { kZeros, kOnes };
+enum class Fill { kZeros, kOnes };
 
 void fill_with_ones(const at::Tensor& t) {
   const int64_t n = int64_t(t.storage().nbytes() / t.element_size());
@@ -163,7 +163,7 @@ void make_sums(const std::string& op, torch::jit::Stack& stack) {
 
 // The results of the call on such values. With `smaller`, tensors at one
 // address become one tensor, which is all of an overlap that is kept.
-torch::jit::Stack results_on(Values values, const Op::Schema& schema,
+torch::jit::Stack results_on(Fill fill, const Op::Schema& schema,
                              at::ArrayRef<c10::IValue> stack,
                              const Overlap& overlap,
                              Smaller* smaller = nullptr) {
@@ -182,7 +182,7 @@ torch::jit::Stack results_on(Values values, const Op::Schema& schema,
   const auto stand_in_for = [&](const at::Tensor& t) {
     if (!is_npu(t)) return host_copy(t);
     const at::Tensor z = zeros_for(t);
-    if (values == Values::kOnes) fill_with_ones(z);
+    if (fill == Fill::kOnes) fill_with_ones(z);
     return z;
   };
   torch::jit::Stack tried =
@@ -207,12 +207,12 @@ bool may_be_tried(const Op& op) {
 std::atomic<uint64_t> corrections_{0};
 
 // Runs the call on such values, or a `smaller` one, and corrects `inferred`.
-Judgement run_on(Values values, const Op& op, at::ArrayRef<c10::IValue> stack,
-                 const Identity& identity, const Overlap& overlap,
-                 Inferred& inferred, Smaller* smaller = nullptr) {
+Comparison run_on(Fill fill, const Op& op, at::ArrayRef<c10::IValue> stack,
+                  const Identity& identity, const Overlap& overlap,
+                  Inferred& inferred, Smaller* smaller = nullptr) {
   torch::jit::Stack results;
   try {
-    results = results_on(values, op.schema(), stack, overlap, smaller);
+    results = results_on(fill, op.schema(), stack, overlap, smaller);
   } catch (const c10::NotImplementedError&) {
     return {Verdict::kRefuses, {}};
   } catch (const std::exception& e) {
@@ -230,17 +230,17 @@ Judgement run_on(Values values, const Op& op, at::ArrayRef<c10::IValue> stack,
   std::optional<Inferred> actual = from_results(op, results);
   if (!actual) return {Verdict::kAgrees, {}};
   if (smaller) {
-    Judgement judgement = judge(inferred, *actual, /*smaller=*/true);
-    if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
-      lay_out(inferred, judgement.orders);
-    return judgement;
+    Comparison comparison = compare(inferred, *actual, /*smaller=*/true);
+    if (comparison.verdict == Verdict::kAgrees && !comparison.orders.empty())
+      lay_out(inferred, comparison.orders);
+    return comparison;
   }
-  Judgement judgement = judge(inferred, *actual);
-  if (judgement.verdict == Verdict::kDiffers && op.schema().shapes)
+  Comparison comparison = compare(inferred, *actual);
+  if (comparison.verdict == Verdict::kDiffers && op.schema().shapes)
     // Relaxed: a count.
     corrections_.fetch_add(1, std::memory_order_relaxed);
   inferred = std::move(*actual);
-  return judgement;
+  return comparison;
 }
 
 }  // namespace
@@ -261,7 +261,7 @@ Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
   if (op.meta == Meta::kNone || !may_be_tried(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
     const Verdict verdict =
-        run_on(Values::kZeros, op, stack, identity, overlap, inferred).verdict;
+        run_on(Fill::kZeros, op, stack, identity, overlap, inferred).verdict;
     return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
   }
   int64_t elements = 0;
@@ -269,30 +269,30 @@ Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
   const bool large = elements > most_elements();
   {
-    std::lock_guard lock(known().mutex);
-    const auto at = known().judgements.find(identity.of_verdict());
-    if (at != known().judgements.end()) {
-      const Judgement& judgement = at->second;
-      if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
-        lay_out(inferred, judgement.orders);
+    std::lock_guard lock(verdicts().mutex);
+    const auto at = verdicts().comparisons.find(identity.words());
+    if (at != verdicts().comparisons.end()) {
+      const Comparison& comparison = at->second;
+      if (comparison.verdict == Verdict::kAgrees && !comparison.orders.empty())
+        lay_out(inferred, comparison.orders);
       // Where kernel and inference differ, every shape has to be tried anew.
-      if (judgement.verdict != Verdict::kDiffers || large)
-        return judgement.verdict;
+      if (comparison.verdict != Verdict::kDiffers || large)
+        return comparison.verdict;
     }
   }
   std::optional<Smaller> smaller;
   if (large) smaller.emplace(schema, stack);
-  const auto run = [&](Values values) {
-    return run_on(values, op, stack, identity, overlap, inferred,
+  const auto run = [&](Fill fill) {
+    return run_on(fill, op, stack, identity, overlap, inferred,
                   smaller ? &*smaller : nullptr);
   };
-  Judgement judgement = run(Values::kZeros);
+  Comparison comparison = run(Fill::kZeros);
   // Weights and lengths may not all be 0.
-  if (judgement.verdict == Verdict::kUnknown) judgement = run(Values::kOnes);
-  const Verdict verdict = judgement.verdict;
+  if (comparison.verdict == Verdict::kUnknown) comparison = run(Fill::kOnes);
+  const Verdict verdict = comparison.verdict;
   if (verdict == Verdict::kUnknown || (large && verdict == Verdict::kDiffers))
     return Verdict::kUnknown;
-  known().set(identity, std::move(judgement));
+  verdicts().set(identity, std::move(comparison));
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
@@ -300,8 +300,8 @@ std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
                                        const Overlap& overlap) {
   try {
-    return from_results(
-        op, results_on(Values::kZeros, op.schema(), stack, overlap));
+    return from_results(op,
+                        results_on(Fill::kZeros, op.schema(), stack, overlap));
   } catch (const std::exception& e) {
     if (is_interrupt(e)) throw;
     return std::nullopt;
@@ -310,13 +310,13 @@ std::optional<Inferred> infer_by_trial(const Op& op,
 
 void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
                       const Overlap& overlap) {
-  if (may_be_tried(op)) results_on(Values::kZeros, op.schema(), stack, overlap);
+  if (may_be_tried(op)) results_on(Fill::kZeros, op.schema(), stack, overlap);
 }
 
-void learn(const Identity& identity, const Inferred& inferred,
-           const std::optional<Inferred>& actual) {
-  known().set(identity, actual ? judge(inferred, *actual)
-                               : Judgement{Verdict::kDiffers, {}});
+void remember_verdict(const Identity& identity, const Inferred& inferred,
+                      const std::optional<Inferred>& actual) {
+  verdicts().set(identity, actual ? compare(inferred, *actual)
+                                  : Comparison{Verdict::kDiffers, {}});
 }
 
 }  // namespace npu

@@ -14,7 +14,7 @@ enum class Verdict {
   kRefuses,  // no kernel for these dtypes: run it, and it will say so
   kDiffers,  // the inferred shapes are wrong
   kUnknown,  // too large to try, or neither zeros nor ones work: run it, then
-             // learn()
+             // remember_verdict()
 };
 
 // Runs the kernel on zeros, and on ones where it refuses zeros; once for each
@@ -50,7 +50,7 @@ void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
 
 // Remembers the outcome of a call whose verdict was kUnknown. `identity` is
 // that of the arguments before the call.
-void learn(const Identity& identity, const Inferred& inferred,
-           const std::optional<Inferred>& actual);
+void remember_verdict(const Identity& identity, const Inferred& inferred,
+                      const std::optional<Inferred>& actual);
 
 }  // namespace npu

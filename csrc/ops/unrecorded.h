@@ -53,14 +53,19 @@ inline bool is_recorded(const c10::List<std::optional<at::Tensor>>& list) {
 
 }  // namespace detail
 
+// Whether nothing comes between autograd's key and the device's kernel. A mode,
+// a subclass (FakeTensor is one), a transform or a conjugate view does, and has
+// to see the operator as torch knows it.
+inline bool goes_to_device(c10::DispatchKeySet keys) {
+  return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() ==
+         c10::DispatchKey::PrivateUse1;
+}
+
 // Whether a call that was dispatched to autograd's key may go to the device's
-// kernel at once. False where another key comes in between: of a mode, a
-// subclass, a transform, or a conjugate view.
+// kernel at once.
 template <typename... Args>
 bool is_unrecorded(c10::DispatchKeySet keys, const Args&... args) {
-  return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() ==
-             c10::DispatchKey::PrivateUse1 &&
-         !(detail::is_recorded(args) || ...);
+  return goes_to_device(keys) && !(detail::is_recorded(args) || ...);
 }
 
 // The same for a call that writes `written`; inference tensors, which count no
@@ -83,6 +88,15 @@ inline void note_write(const at::Tensor& written) {
 inline c10::DispatchKeySet recorded_keys(c10::DispatchKeySet keys) {
   return keys.remove(c10::DispatchKey::PythonDispatcher)
       .remove(c10::DispatchKey::AutogradFunctionality)
+      .add(c10::DispatchKey::AutogradOther);
+}
+
+// The keys by which a call of an operator that torch composes of others reaches
+// that composition, or the decomposition in Python that stands in for it while
+// torch traces. Keys above autograd's have had their turn.
+inline c10::DispatchKeySet keys_of_composite(c10::DispatchKeySet keys) {
+  return (keys & (c10::after_autograd_keyset |
+                  c10::DispatchKeySet(c10::DispatchKey::PythonDispatcher)))
       .add(c10::DispatchKey::AutogradOther);
 }
 

@@ -23,15 +23,12 @@ Stream& stream_at(int device, int64_t id);
 const Event* event_at(int64_t id);
 
 void bind_aio(pybind11::module_& m);
-void bind_compiled_function(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_distributed(pybind11::module_& m);
 void bind_empty_strided(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
-void bind_exit_code(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
-void bind_graph_program(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_plan(pybind11::module_& m);

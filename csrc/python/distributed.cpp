@@ -83,6 +83,22 @@ std::optional<std::string> wait_for_job_failure() {
   return link ? link->wait_for_end() : std::nullopt;
 }
 
+// exit() has the last word on the code that a program ends with.
+void tell_job_at_exit() {
+  static pid_t watched = 0;  // a forked child says nothing in its parent's name
+  const bool first = !watched;
+  watched = getpid();
+  if (!first) return;
+  on_exit(
+      [](int code, void*) {
+        if (getpid() == watched)
+          JobLink::end_all(code ? "its program ended with exit code " +
+                                      std::to_string(code & 0xff)
+                                : "");
+      },
+      nullptr);
+}
+
 // torch's Python asks for these by name, of a backend that can be split. They
 // derive from classes which torch.distributed's import makes known.
 void bind_group(py::module_& m) {
@@ -133,6 +149,7 @@ void bind_distributed(py::module_& m) {
   def(m, "join_job", &join_job);
   m.def("fail_job", &fail_job);
   m.def("job_failure", &job_failure);
+  m.def("tell_job_at_exit", &tell_job_at_exit);
   m.def("wait_for_job_failure", &wait_for_job_failure);
   def(m, "own_address", &own_address);
   m.def("collective_log_cost", &log_cost);

@@ -6,6 +6,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
+#include "csrc/host/kernel_threads.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
@@ -13,7 +14,6 @@
 #include "csrc/torch/c_api.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_ops.h"
-#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/storage_end.h"
 #include "csrc/torch/tensor.h"
 
@@ -23,14 +23,14 @@ namespace npu {
 namespace {
 
 // It is destroyed with the GIL held.
-struct Call {
+struct PythonCall {
   py::object function;
   std::vector<at::Tensor> tensors;  // on the host; of npu ones, aliases
   int threads = launch_threads();
 };
 
 int run_call(void* state, uint64_t, npu_failure& failure) {
-  const Call& call = *static_cast<Call*>(state);
+  const PythonCall& call = *static_cast<PythonCall*>(state);
   use_threads_for(KernelSize::kLarge, call.threads);
   py::gil_scoped_acquire gil;
   try {
@@ -47,7 +47,7 @@ int run_call(void* state, uint64_t, npu_failure& failure) {
 
 void release_call(void* state) {
   py::gil_scoped_acquire gil;
-  delete static_cast<Call*>(state);
+  delete static_cast<PythonCall*>(state);
 }
 
 void submit_python(int device, int64_t id, py::object function,
@@ -55,7 +55,7 @@ void submit_python(int device, int64_t id, py::object function,
                    const std::vector<at::Tensor>& tensors,
                    const std::vector<bool>& writes) {
   Stream& stream = stream_at(device, id);
-  auto call = std::make_unique<Call>(std::move(function));
+  auto call = std::make_unique<PythonCall>(std::move(function));
   std::vector<ForeignView> views;
   lend_to_sanitizer(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {

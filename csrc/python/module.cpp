@@ -4,6 +4,7 @@
 
 #include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
+#include "csrc/host/kernel_threads.h"
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/launch_state.h"
@@ -12,7 +13,6 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/held_gil.h"
 #include "csrc/torch/hooks.h"
-#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/kineto.h"
 
 namespace npu {
@@ -84,14 +84,11 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   m.def("register", &npu::register_backend);
   m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);
-  npu::bind_compiled_function(m);
   npu::bind_device(m);
   npu::bind_distributed(m);
   npu::bind_empty_strided(m);
   npu::bind_errors(m);
-  npu::bind_exit_code(m);
   npu::bind_graph(m);
-  npu::bind_graph_program(m);
   npu::bind_flags(m);
   npu::bind_foreign(m);
   npu::bind_memory(m);

@@ -1,6 +1,5 @@
 // Kernels of generated code as Python callables: kernel(tensor, 3, tensor).
-#include "csrc/python/word_kernel.h"
-
+#include <structmember.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -9,7 +8,6 @@
 #include <map>
 
 #include "csrc/python/bindings.h"
-#include "csrc/python/callable_type.h"
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
@@ -185,9 +183,24 @@ void destroy(PyObject* self) {
   Py_DECREF(type);
 }
 
+// A vectorcallfunc, so that Python calls it without a tuple of arguments.
 PyTypeObject* callable_type() {
+  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
+                                   offsetof(Callable, call), READONLY, nullptr},
+                                  {}};
+  static PyType_Slot slots[] = {
+      {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&destroy)},
+      {Py_tp_members, members},
+      {0, nullptr}};
+  static PyType_Spec spec = {"npu_dispatch._C.WordKernel",
+                             int(sizeof(Callable)), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+                                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             slots};
   static auto* const type =
-      make_callable_type<Callable>("npu_dispatch._C.WordKernel", &destroy);
+      reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!type) throw python_error();
   return type;
 }
 
@@ -230,27 +243,6 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
 }
 
 }  // namespace
-
-FixedLaunch fixed_launch(PyObject* callable, int device,
-                         const std::vector<PyObject*>& arguments) {
-  TORCH_CHECK_VALUE(Py_TYPE(callable) == callable_type(),
-                    "npu: a kernel that this package has not made");
-  const Callable& self = *reinterpret_cast<Callable*>(callable);
-  const std::vector<Parameter>& parameters = self.recipe->parameters;
-  TORCH_CHECK_VALUE(
-      self.device == device && arguments.size() == parameters.size() &&
-          self.kernel->n_words() == parameters.size(),
-      "npu: ", self.kernel->name, " depends on the extents of its tensors");
-  FixedLaunch fixed{self.kernel, {}};
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool is_tensor = parameters[i].kind == Kind::kTensor;
-    TORCH_CHECK_VALUE(is_tensor == !arguments[i], "npu: ", self.kernel->name,
-                      " takes another argument ", i);
-    fixed.words.push_back(
-        is_tensor ? 0 : word_of_number(arguments[i], parameters[i].kind));
-  }
-  return fixed;
-}
 
 void bind_word_kernel(py::module_& m) { def(m, "word_kernel", &word_kernel); }
 

@@ -10,11 +10,11 @@
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/graph/lifetime.h"
+#include "csrc/host/scratch_memory.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/pluggable_memory.h"
-#include "csrc/torch/scratch_memory.h"
 
 namespace npu {
 namespace {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <array>
+#include <memory>
 #include <mutex>
 
 #include "csrc/engine/engine.h"
@@ -18,65 +19,100 @@
 namespace npu {
 namespace {
 
-constexpr size_t kStateBytes = 16;
 // Offsets grow in steps of four, as those of Philox counters do.
 constexpr uint64_t kStep = 4;
 
-// State: 8 bytes of seed, 8 bytes of offset. Methods are called with mutex_
+// What generators draw from. Several may share it: graphsafe_get_state().
+class SeedState {
+ public:
+  RandomSeed get() const {
+    std::lock_guard lock(mutex_);
+    return next_;
+  }
+  void set(RandomSeed next) {
+    std::lock_guard lock(mutex_);
+    next_ = next;
+  }
+  RandomSeed reserve(uint64_t draws) {
+    std::lock_guard lock(mutex_);
+    const RandomSeed taken = next_;
+    next_.offset += draws * kStep;
+    return taken;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  RandomSeed next_{c10::default_rng_seed_val, 0};
+};
+
+// Bytes of the state: 8 of seed, 8 of offset. Methods are called with mutex_
 // held, as torch requires.
 struct NpuGenerator final : c10::GeneratorImpl {
-  explicit NpuGenerator(c10::DeviceIndex index)
+  explicit NpuGenerator(
+      c10::DeviceIndex index,
+      std::shared_ptr<SeedState> state = std::make_shared<SeedState>())
       : c10::GeneratorImpl(c10::Device(kNpu, index),
-                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {
-  }
+                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        state_(std::move(state)) {}
 
   void set_current_seed(uint64_t seed) override {
     forbid_change("changing the seed");
-    seed_ = seed;
-    offset_ = 0;
+    state_->set({seed, 0});
   }
   void set_offset(uint64_t offset) override {
     forbid_change("changing the offset");
     check_offset(offset);
-    offset_ = offset;
+    state_->set({current_seed(), offset});
   }
-  uint64_t get_offset() const override { return offset_; }
-  uint64_t current_seed() const override { return seed_; }
+  uint64_t get_offset() const override { return state_->get().offset; }
+  uint64_t current_seed() const override { return state_->get().seed; }
   uint64_t seed() override {
     set_current_seed(c10::detail::getNonDeterministicRandom());
-    return seed_;
+    return current_seed();
   }
 
   void set_state(const c10::TensorImpl& state) override {
     forbid_change("changing the state");
     at::detail::check_rng_state(state);
     const size_t bytes = size_t(state.numel());
-    TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(seed_),
+    TORCH_CHECK(bytes == sizeof(RandomSeed) || bytes == sizeof(uint64_t),
                 "RNG state is wrong size: expected 16 bytes (seed and offset) "
                 "or 8 (seed), got ",
                 bytes);
-    const char* data = static_cast<const char*>(state.data());
-    uint64_t offset = 0;
-    if (bytes == kStateBytes)
-      memcpy(&offset, data + sizeof seed_, sizeof offset);
-    check_offset(offset);
-    memcpy(&seed_, data, sizeof seed_);
-    offset_ = offset;
+    RandomSeed next{};
+    memcpy(&next, state.data(), bytes);
+    check_offset(next.offset);
+    state_->set(next);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    at::Tensor state = at::detail::empty_cpu({int64_t(kStateBytes)}, at::kByte,
+    const RandomSeed next = state_->get();
+    at::Tensor state = at::detail::empty_cpu({int64_t(sizeof next)}, at::kByte,
                                              {}, {}, {}, {});
-    char* data = static_cast<char*>(state.mutable_data_ptr());
-    memcpy(data, &seed_, sizeof seed_);
-    memcpy(data + sizeof seed_, &offset_, sizeof offset_);
+    memcpy(state.mutable_data_ptr(), &next, sizeof next);
     return state.getIntrusivePtr();
   }
 
-  RandomSeed reserve(uint64_t draws) {
+  // A generator that shares the state, and the choice of another's. A capture
+  // may do both: a replay continues the sequences that it drew from.
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<NpuGenerator>(device().index(), state_);
+  }
+  void graphsafe_set_state(
+      const c10::intrusive_ptr<c10::GeneratorImpl>& other) override {
+    const auto* const from = dynamic_cast<const NpuGenerator*>(other.get());
+    TORCH_CHECK_TYPE(from, "graphsafe_set_state() of a generator of ", device(),
+                     " needs a generator of npu, but got one of ",
+                     other->device());
+    TORCH_CHECK_VALUE(from->device() == device(),
+                      "graphsafe_set_state() of a generator of ", device(),
+                      " needs one of the same device, but got one of ",
+                      from->device());
+    state_ = from->state_;
+  }
+
+  std::shared_ptr<SeedState> state() {
     std::lock_guard lock(mutex_);
-    const RandomSeed next{seed_, offset_};
-    offset_ += draws * kStep;
-    return next;
+    return state_;
   }
 
  private:
@@ -94,30 +130,26 @@ struct NpuGenerator final : c10::GeneratorImpl {
 
   NpuGenerator* clone_impl() const override {
     auto* copy = new NpuGenerator(device().index());
-    copy->seed_ = seed_;
-    copy->offset_ = offset_;
+    copy->state_->set(state_->get());
     return copy;
   }
 
-  uint64_t seed_ = c10::default_rng_seed_val;
-  uint64_t offset_ = 0;
+  std::shared_ptr<SeedState> state_;
 };
 
-// The source that a graph draws from: it keeps the generator, and advances it
-// at each replay.
+// The source that a graph draws from: it keeps the state, and advances it at
+// each replay.
 class GraphSource final : public NumberSource {
  public:
-  explicit GraphSource(at::Generator generator)
-      : generator_(std::move(generator)) {}
+  explicit GraphSource(std::shared_ptr<SeedState> state)
+      : state_(std::move(state)) {}
   Draws reserve(uint64_t count) noexcept override {
-    const auto seed =
-        static_cast<NpuGenerator*>(generator_.unsafeGetGeneratorImpl())
-            ->reserve(count / kStep);
+    const RandomSeed seed = state_->reserve(count / kStep);
     return {seed.seed, seed.offset};
   }
 
  private:
-  const at::Generator generator_;
+  const std::shared_ptr<SeedState> state_;
 };
 
 // The engine of cpu's kernels, with a state of its own for each pair. Its own
@@ -157,15 +189,17 @@ RandomSeed reserve(const std::optional<at::Generator>& generator, int device) {
   TORCH_CHECK(chosen.device().type() == kNpu,
               "Expected a 'npu' device type for generator but found '",
               chosen.device().type(), "'");
-  auto* impl = static_cast<NpuGenerator*>(chosen.unsafeGetGeneratorImpl());
+  const auto state =
+      static_cast<NpuGenerator*>(chosen.unsafeGetGeneratorImpl())->state();
   Capture& capture = Capture::get();
   if (capture.under_way() && current_stream(device).sink() == &capture)
       [[unlikely]] {
     const Draws place = capture.draw(
-        impl, [&] { return std::make_unique<GraphSource>(chosen); }, kStep);
+        state.get(), [&] { return std::make_unique<GraphSource>(state); },
+        kStep);
     return {place.seed, place.offset};
   }
-  return impl->reserve(1);
+  return state->reserve(1);
 }
 
 at::Generator seeded_generator(RandomSeed seed) {

@@ -52,18 +52,23 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   const at::Generator& getDefaultGenerator(
       c10::DeviceIndex index) const override {
-    const int device = device_or_current(index);
-    TORCH_CHECK_INDEX(device < npu::device_count(), "npu: no device ", device,
-                      ": this process has ", npu::device_count());
-    return default_generator(device);
+    return default_generator(existing(index));
   }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    return make_generator(device_or_current(index));
+    return make_generator(existing(index));
   }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage,
                               size_t bytes) const override {
     resize_storage(*storage.unsafeGetStorageImpl(), bytes);
+  }
+
+ private:
+  static int existing(c10::DeviceIndex index) {
+    const int device = device_or_current(index);
+    TORCH_CHECK_INDEX(device < npu::device_count(), "npu: no device ", device,
+                      ": this process has ", npu::device_count());
+    return device;
   }
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/torch/kernel_threads.h"
+#include "csrc/host/kernel_threads.h"
 
 namespace npu {
 

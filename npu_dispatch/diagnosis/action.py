@@ -86,7 +86,7 @@ def action(
         "hung": f"npu-dispatch dump {pid} shows every stream and who waits for whom; "
         "docs/hung_job.md says how to read it",
         "failed": "read the error in the program's log, which names the line that "
-        "launched the operator; torch.npu.clear_error() makes the stream usable again",
+        "launched the operator; torch.npu.clear_error(stream) ends that state",
         "held": "let the streams overlap: record the event as early as possible, and "
         "wait for it as late as possible",
         "host-bound": _elsewhere(view),

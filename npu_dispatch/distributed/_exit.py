@@ -2,8 +2,9 @@
 
 At its end a process does what is queued. A collective that is queued waits for
 other ranks, which wait for this one, or go on for hours: a program that has
-failed gives it up. That is one that ends with an exception, or with an exit code
-other than 0.
+failed gives it up. That is one that ends with an exception, or by sys.exit() with a
+code other than 0. Other ways to such a code, such as `raise SystemExit(1)`, tell the
+other ranks only once this program's queues are empty.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 from typing import Any, NoReturn
 
 from npu_dispatch import _C
@@ -27,22 +29,33 @@ def give_up_when_failed() -> None:
     """
     global _pid
     _pid = os.getpid()
-    _C.watch_exit()
-    # Before 3.12 sys.exit() makes no exception, as long as nobody looks at it, but
-    # hands the interpreter a number.
-    if sys.version_info < (3, 12) and sys.exit is _plain_exit:
+    _C.tell_job_at_exit()
+    if sys.exit is _plain_exit:
         sys.exit = _exit
     atexit.unregister(_give_up)
     atexit.register(_give_up)
 
 
 _pid = 0
+_code = 0
 _plain_exit = sys.exit
+
+
+class _Exit(SystemExit):
+    """What sys.exit() raises. The interpreter deletes the one that nobody catches, with
+    no function running, before it calls the functions for the end."""
+
+    def __del__(self) -> None:
+        global _code
+        main = threading.current_thread() is threading.main_thread()
+        if main and sys._getframe().f_back is None:
+            text = not isinstance(self.code, int | None)  # is printed
+            _code = 1 if text else int(self.code or 0) & 0xFF
 
 
 def _exit(status: Any = None, /) -> NoReturn:
     """Exit the interpreter by raising SystemExit(status); see Python's sys.exit."""
-    raise SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
+    raise _Exit(*status) if isinstance(status, tuple) else _Exit(status)
 
 
 def _give_up() -> None:
@@ -64,8 +77,8 @@ def _give_up() -> None:
 
 
 def _failure() -> str:
-    if code := _C.exit_code():
-        return f"its program ended with exit code {code & 0xFF}"
+    if _code:
+        return f"its program ended with exit code {_code}"
     error = getattr(sys, "last_value", None)
     if error is None:
         return ""

@@ -18,33 +18,20 @@ __all__ = ["register"]
 @functools.cache
 def register() -> Any:
     """Tell Inductor and Dynamo about the device; return its scheduling class."""
-    from torch._inductor.codegen import common, cpp_utils
+    from torch._inductor.codegen import common
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     from npu_dispatch import _C
-    from npu_dispatch.inductor import (
-        cpu_only,
-        device,
-        fake_layouts,
-        functions,
-        overrides,
-        replays,
-    )
-    from npu_dispatch.inductor.cpp_wrapper import NoCppWrapper
+    from npu_dispatch.inductor import device, fake_layouts, replays
     from npu_dispatch.inductor.host_scalars import MoveHostScalars
     from npu_dispatch.inductor.scheduling import NpuScheduling
-    from npu_dispatch.inductor.wrapper import NpuWrapper
+    from npu_dispatch.inductor.wrapper import NoCppWrapper, NpuWrapper
 
     # A user never looks for a line in the programs that Inductor writes.
     _C.add_origin(f"{cache_dir()}{os.sep}", False)
     device.register()
-    common.register_device_op_overrides("npu", overrides.NpuOpOverrides())
-    cpp_utils.DEVICE_TO_ATEN["npu"] = "at::kPrivateUse1"
-    cpp_utils.DEVICE_TO_INT["npu"] = 20
-    cpu_only.treat_as_cpu()
     fake_layouts.lay_out_as_cpu()
     replays.register()
-    functions.register()
     common.register_backend_for_device(
         "npu",
         NpuScheduling,

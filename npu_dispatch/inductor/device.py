@@ -8,26 +8,24 @@ import torch
 import torch._inductor.config as inductor_config
 from torch._dynamo.device_interface import (
     DeviceInterface,
-    caching_worker_current_devices,
-    caching_worker_device_properties,
     register_interface_for_device,
 )
+from torch._inductor.codegen import cpp_utils
+from torch._inductor.codegen.common import (
+    DeviceOpOverrides,
+    register_device_op_overrides,
+)
+from torch._inductor.scheduler import BaseSchedulerNode
 from torch.utils._triton import has_triton
 
 from npu_dispatch import npu
 
-__all__ = ["NpuInterface", "get_raw_stream", "register"]
+__all__ = ["get_raw_stream", "register"]
 
 
 def get_raw_stream(device_idx: int) -> int:
     """Return the number of the calling thread's stream on a device."""
     return npu.current_stream(device_idx).npu_stream
-
-
-def _index_of(device: Any) -> int:
-    if device is None:
-        return NpuInterface.Worker.current_device()
-    return device if isinstance(device, int) else torch.device(device).index or 0
 
 
 class NpuInterface(DeviceInterface):
@@ -36,25 +34,10 @@ class NpuInterface(DeviceInterface):
     Stream = npu.Stream
 
     class Worker:
-        """What processes that compile ask about the device; set before they start."""
+        """What Inductor asks before it compiles."""
 
-        @staticmethod
-        def set_device(device: int) -> None:
-            caching_worker_current_devices["npu"] = device
-
-        @staticmethod
-        def current_device() -> int:
-            if "npu" in caching_worker_current_devices:
-                return caching_worker_current_devices["npu"]
-            return npu.current_device()
-
-        @staticmethod
-        def get_device_properties(device: Any = None) -> Any:
-            if "npu" not in caching_worker_device_properties:
-                caching_worker_device_properties["npu"] = [
-                    npu.get_device_properties(i) for i in range(npu.device_count())
-                ]
-            return caching_worker_device_properties["npu"][_index_of(device)]
+        current_device = staticmethod(npu.current_device)
+        get_device_properties = staticmethod(npu.get_device_properties)
 
     current_device = staticmethod(npu.current_device)
     set_device = staticmethod(npu.set_device)
@@ -85,8 +68,35 @@ class NpuInterface(DeviceInterface):
         return ""
 
 
+class NpuOpOverrides(DeviceOpOverrides):
+    """The lines of Python that Inductor writes about a device."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from npu_dispatch.inductor.device import get_raw_stream as {name}"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.npu.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.npu.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.npu.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return "torch.npu.current_stream()"
+
+    def cpp_kernel_type(self) -> str:
+        return "void*"
+
+
+def _is_cpu(self: BaseSchedulerNode) -> bool:
+    device = self.get_device()
+    return device is not None and device.type in ("cpu", "npu")
+
+
 def register() -> None:
-    """Make Dynamo find it under "npu" and the name of each device."""
+    """Tell Dynamo, by "npu" and the name of each device, and Inductor."""
     register_interface_for_device("npu", NpuInterface)
     for index in range(npu.device_count()):
         register_interface_for_device(f"npu:{index}", NpuInterface)
@@ -95,3 +105,9 @@ def register() -> None:
         # brings Triton, which would look for their driver.
         inductor_config.triton_disable_device_detection = True
         has_triton.cache_clear()
+    register_device_op_overrides("npu", NpuOpOverrides())
+    cpp_utils.DEVICE_TO_ATEN["npu"] = "at::kPrivateUse1"
+    cpp_utils.DEVICE_TO_INT["npu"] = 20
+    # These passes of the scheduler, such as loop reordering, rewrite groups into a form
+    # that only Triton's code generation reads. They ask nothing else about a node.
+    BaseSchedulerNode.is_cpu = _is_cpu  # type: ignore[method-assign]

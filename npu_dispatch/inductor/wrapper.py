@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._inductor import ir
@@ -11,15 +11,12 @@ from torch._inductor.codegen.wrapper import (
     PythonWrapperCodegen,
     SubgraphPythonWrapperCodegen,
 )
-from torch._inductor.utils import IndentedBuffer
-from torch._inductor.virtualized import V
 
 from npu_dispatch.inductor import report
 
-__all__ = ["NpuWrapper"]
+__all__ = ["NoCppWrapper", "NpuWrapper"]
 
 _IMPORTS = """
-from npu_dispatch.inductor.program import as_program
 from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel
 """
 
@@ -98,12 +95,21 @@ class NpuWrapper(_NpuCalls):
         super().write_header()
         self.imports.splice(_IMPORTS)
 
-    def generate_after_suffix(self, result: IndentedBuffer) -> None:
-        super().generate_after_suffix(result)
-        if V.graph.device_types - {"meta"} == {"npu"} and len(V.graph.device_idxs) == 1:
-            (device,) = V.graph.device_idxs
-            result.writeline(f"call = as_program(call, globals(), {device})")
-
 
 class NpuSubgraphWrapper(_NpuCalls, SubgraphPythonWrapperCodegen):
     """Writes a part of a graph into the program of the whole."""
+
+
+class NoCppWrapper(PythonWrapperCodegen):
+    """Refuses cpp_wrapper=True and AOTInductor, of which torch writes none for npu."""
+
+    @staticmethod
+    def create(*_args: Any, **_options: Any) -> NoReturn:
+        """Say what else there is; without this class, Inductor fails an assertion."""
+        raise NotImplementedError(
+            "cpp_wrapper=True and AOTInductor (aoti_compile_and_package, aot_compile) "
+            "were asked for C++ that calls 'npu': torch writes it for cpu, cuda, xpu "
+            "and mps alone. On npu, torch.compile without cpp_wrapper works, with "
+            "mode='reduce-overhead' its steps are replayed by C++, and what "
+            "torch.export returned runs as program.module(); or compile for cpu."
+        )

@@ -1,7 +1,7 @@
 """Which of torch's operators run other code than at an earlier commit?
 
-Code is what lies below csrc/ops, and RECHECKS says of each file what a change of
-it rechecks. Comments are no code.
+Code is what lies below csrc/ops and csrc/host, and RECHECKS says of each file what a
+change of it rechecks. Comments are no code.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 OPS = "csrc/ops"
+ROOMS = (OPS, "csrc/host")
 GENERATOR = f"{OPS}/codegen"
 _DAY = 24 * 3600
 
@@ -51,8 +52,8 @@ def changed(root: Path, base: str | None = None) -> Changed:
     found: set[str] = set()
     told = []
     everything = False
-    files = (_git(root, "diff", "--name-only", commit, "--", OPS) or "").split()
-    others = _git(root, "ls-files", "-o", "--exclude-standard", "--", OPS) or ""
+    files = (_git(root, "diff", "--name-only", commit, "--", *ROOMS) or "").split()
+    others = _git(root, "ls-files", "-o", "--exclude-standard", "--", *ROOMS) or ""
     if any(f.startswith(GENERATOR) for f in files):
         now = per_operator(_generated(root / GENERATOR))
         then = per_operator(_generated_at(root, commit))
@@ -123,7 +124,7 @@ def _everything(then: str, now: str) -> None:
     return None
 
 
-# The first pattern that a file's name below csrc/ops fits is its rule. A file
+# The first pattern that a file's name below its room fits is its rule. A file
 # that is to name its operators, and names none, is one that all of them share.
 # Of the generator what it writes is compared.
 RECHECKS: dict[str, Rule | None] = {
@@ -140,7 +141,7 @@ RECHECKS: dict[str, Rule | None] = {
 
 
 def rule_of(file: str) -> Rule | None:
-    name = file.removeprefix(f"{OPS}/")
+    name = file.split("/", 2)[2]
     return next(rule for glob, rule in RECHECKS.items() if fnmatch(name, glob))
 
 

@@ -37,6 +37,14 @@ def _version_of_max_pool1d(d: Difference) -> bool:
     return d.kind == "version" and "max_pool1d(" in d.step
 
 
+def _strides_of_max_pool1d(d: Difference) -> bool:
+    return d.kind == "strides" and "max_pool1d(" in d.step
+
+
+def _version_of_matmul_out(d: Difference) -> bool:
+    return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
+
+
 def _node_of_linear(d: Difference) -> bool:
     return d.kind == "grad_fn" and "linear(" in d.step
 
@@ -53,6 +61,18 @@ KNOWN = [
         "cpu's kernel for it counts what it writes to its own result; CUDA, too, has "
         "none and takes max_pool2d",
         _version_of_max_pool1d,
+    ),
+    Known(
+        "strides_of_max_pool1d",
+        "max_pool2d, which torch takes on CUDA, too, lays its result out like its "
+        "argument; cpu's own kernel does not",
+        _strides_of_max_pool1d,
+    ),
+    Known(
+        "version_of_matmul_out",
+        "torch resizes the result by an operator, which counts as a write, on every "
+        "device but cpu",
+        _version_of_matmul_out,
     ),
     Known(
         "version_of_a_gradient",

@@ -171,6 +171,24 @@ def test_an_operators_exception_keeps_its_kind_text_and_line(kind):
     assert re.search(rf"in kernel, {re.escape(__file__)}:\d+", str(caught.value))
 
 
+def test_an_argument_that_a_failed_kernel_keeps_stays_as_it_was():
+    kept = []
+
+    def kernel(x):
+        kept.append(x)
+        raise ValueError("no good")
+
+    op = define("keeps(Tensor x) -> Tensor", kernel, torch.empty_like)
+    x, others = torch.ones(3).npu(), torch.full((3,), 7.0).npu()
+    for argument in (x, others):
+        with pytest.raises(torch.npu.DeviceError, match="no good"):
+            op(argument)
+            torch.npu.synchronize()
+        torch.npu.clear_error()
+
+    assert [t.tolist() for t in kept] == [[1.0] * 3, [7.0] * 3]
+
+
 def test_a_number_decides_the_types_of_results_and_which_there_are():
     """Calls that differ in it alone are of one operator and of other results."""
     types = (torch.float32, torch.float64, torch.int64)

@@ -51,15 +51,20 @@ PYTHON = {
         "sanitizer/test_explore_waits.py sanitizer/test_explore_graphs.py "
         "sanitizer/test_random_programs.py"
     ),
+    "host": (
+        "ecosystem/test_kernel_pieces.py ecosystem/test_shared_products.py "
+        "ecosystem/test_half_convolutions.py ecosystem/test_foreach_kernels.py "
+        "unit/test_kernel_threads.py unit/test_result_memory.py "
+        "unit/test_scratch_memory.py"
+    ),
     "ops": (
         "ecosystem/test_shapes.py unit/test_ops.py ecosystem/test_result_layouts.py "
         "ecosystem/test_overlap.py ecosystem/test_written_lists.py "
         "ecosystem/test_custom_ops.py ecosystem/test_layouts.py "
-        "unit/test_plan_eviction.py unit/test_result_memory.py "
+        "unit/test_plan_eviction.py "
         "ecosystem/test_foreach_kernels.py "
-        "ecosystem/test_kernel_pieces.py ecosystem/test_shared_products.py "
         "unit/test_random.py ecosystem/test_math.py ecosystem/test_resize.py "
-        "unit/test_scratch_memory.py unit/test_errors.py ecosystem/test_autograd.py "
+        "unit/test_errors.py ecosystem/test_autograd.py ecosystem/test_tracing.py "
         "ecosystem/test_nested.py graphs/test_replay.py ecosystem/test_sparse.py "
         "ecosystem/test_lstm.py ecosystem/test_copy_errors.py "
         "ecosystem/test_widened.py ecosystem/test_conversion.py "

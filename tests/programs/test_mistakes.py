@@ -139,7 +139,7 @@ def test_an_index_out_of_range_is_named_with_its_operator_and_line(operator, ask
         "out of (range|bounds)",
         r"launched at .*test_mistakes\.py:\d+",
         "arguments of shapes",
-        r"torch\.npu\.clear_error\(\)",
+        r"torch\.npu\.clear_error\(stream\)",
     ):
         npu.synchronize()
     npu.clear_error()

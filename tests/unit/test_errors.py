@@ -52,6 +52,23 @@ def test_stream_error_describes_it(failed):
     assert "out of range" in error["text"]
 
 
+def test_the_message_names_the_stream_that_is_to_be_cleared():
+    side = torch.npu.Stream()
+    weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    side.wait_stream(torch.npu.current_stream())
+    with torch.npu.stream(side):
+        F.embedding(index, weight)
+    with pytest.raises(IndexError) as caught:
+        side.synchronize()
+    torch.npu.clear_error()  # of the current stream, which has not failed
+    assert torch.npu.stream_error(side) is not None
+    assert f"Stream {side.stream_id} of npu:0 accepts no more" in str(caught.value)
+
+    torch.npu.clear_error(side)
+
+    side.synchronize()
+
+
 def test_another_stream_is_not_concerned(failed):
     other = torch.npu.Stream()
 

@@ -99,3 +99,11 @@ for kind in ({}, {"enable_timing": True}, {"blocking": True}, {"interprocess": T
 print("ok")
 """
     assert python(code, NPU_DISPATCH_DEVICES="2").stdout.strip() == "ok"
+
+
+def test_elapsed_time_says_what_it_takes():
+    event = torch.npu.Event(enable_timing=True)
+    event.record()
+    for wrong in (None, 3):
+        with pytest.raises(TypeError, match=f"but got {type(wrong).__name__}"):
+            event.elapsed_time(wrong)

@@ -23,7 +23,8 @@ CPP_LAYERS = {
     "graph": 3.5,  # uses memory
     "plan": 3,
     "sanitizer": 3,
-    "torch": 4,
+    "host": 4,
+    "torch": 4.1,
     "distributed": 5,
     "ops": 5,
     "python": 6,

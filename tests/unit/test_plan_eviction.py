@@ -111,33 +111,3 @@ print("given back")
     held, back = python(code, TORCH_NPU_SANITIZER="0").stdout.split("\n", 1)
     assert int(held) < 24 << 20
     assert back == "given back\n"
-
-
-MANY_KINDS = (
-    PROGRAM.replace("LIMIT = 32", "LIMIT = 8192").replace("assert len(KINDS)", "#")
-    + """
-for op in (*OPERATORS, torch.minimum, torch.atan2, torch.eq, torch.ne, torch.lt):
-    for first, second, rank in itertools.product(DTYPES, DTYPES, range(1, 17)):
-        op(operands(first, rank, "npu")[0], operands(second, rank, "npu")[1])
-"""
-)
-
-
-@pytest.mark.libc_heap
-@pytest.mark.parametrize("before", ["", MANY_KINDS], ids=["at first", "later"])
-@pytest.mark.parametrize("operator", ["torch.sum(x[:size])", "x[:size].cumsum(0)"])
-def test_calls_of_new_sizes_share_what_runs_them(python, before, operator):
-    """A new size costs its plan, some 500 bytes, and not the 4 kB of a frame."""
-    code = f"""{before}{IN_USE}
-x = torch.ones(4000, device="npu")
-
-def calls(first, last):
-    for size in range(first, last):
-        {operator}
-
-calls(1, 200)
-before = in_use()
-calls(200, 1200)
-print(in_use() - before)
-"""
-    assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 2 << 20

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from heap import in_use
 
 WIDTH = 3300  # its square in floats exceeds what malloc() ever keeps by itself
-MOST_KEPT = 256 << 20  # csrc/torch/scratch_memory.cpp
+MOST_KEPT = 256 << 20  # csrc/host/scratch_memory.cpp
 SLACK = 4 << 20  # what else a process allocates
 
 

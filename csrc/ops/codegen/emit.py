@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import NAMED, PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
+from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -26,8 +26,9 @@ def runner(op: Op) -> str:
     call = f"{op.kernel}({', '.join(reads)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
     if op.runner in PRODUCTS:
-        form = op.runner.removeprefix("run")
-        body = f"  if (run_half{form}(f) || run_shared{form}(f)) return;\n  {call};"
+        given = ", ".join(reads)
+        ways = f"half_product({given}) || shared_product({given})"
+        body = f"  if ({ways}) return;\n  {call};"
     elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
@@ -57,7 +58,7 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    scalars = "kDecide" if op.schema_name in VALUES_DECIDE else "kDoNotDecide"
+    numbers = "kYes" if op.schema_name in NUMBERS_IN_KEY else "kNo"
     meta = "kSeparate"
     if op.shares_kernels_code:
         meta = "kElementWise" if op.element_wise else "kSharesKernelsCode"
@@ -65,7 +66,7 @@ def wrapper(op: Op) -> str:
     compared = f"{op.compared:#x}"
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
-        f"ScalarValues::{scalars}, Meta::{meta}, {shapes}, {compared});"
+        f"NumbersInKey::{numbers}, Meta::{meta}, {shapes}, {compared});"
     )
     arguments = ", ".join([f"op_{op.ident}", *names])
     # Each result is new memory or one of the arguments.
@@ -150,12 +151,12 @@ def shard(ops: list[Op]) -> str:
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
-        '#include "csrc/ops/half_products.h"',
+        '#include "csrc/host/half_products.h"',
         '#include "csrc/ops/kernels.h"',
-        '#include "csrc/ops/shared_products.h"',
+        '#include "csrc/host/shared_products.h"',
         '#include "csrc/ops/launch.h"',
         '#include "csrc/ops/named_ops.h"',
-        '#include "csrc/ops/result_memory.h"',
+        '#include "csrc/host/result_memory.h"',
         '#include "csrc/ops/shapes.h"',
         '#include "csrc/ops/unrecorded.h"\n',
         includes,

@@ -90,15 +90,15 @@ KERNEL_ASKS_LAYOUT = {"replication_pad2d", "isin"}
 # they decide the shape of the result, or are compared with each other or with a
 # bound that no type has, so that their class (value_class.h) does not tell
 # whether the kernel accepts them.
-VALUES_DECIDE = {
+NUMBERS_IN_KEY = {
     "arange.start_out", "range.out", "linspace.out", "logspace.out",
     "bernoulli.p", "bernoulli_.float", "geometric_", "uniform_", "histc",
     "histc.out", "hardtanh", "hardtanh.out", "hardtanh_", "rrelu_with_noise",
     "rrelu_with_noise.out", "rrelu_with_noise_",
 }  # fmt: skip
 
-# Some of these products do not go to torch's kernel (csrc/ops/half_products.h), or
-# go there in pieces (csrc/ops/shared_products.h).
+# Some of these products do not go to torch's kernel (csrc/host/half_products.h), or
+# go there in pieces (csrc/host/shared_products.h).
 PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
 # Launched by code that is written by hand, too (csrc/ops/named_ops.h).
@@ -164,10 +164,10 @@ class Op:
 
     @property
     def compared(self) -> int:
-        """Bits of the written arguments that are looked for in the others.
+        """A bit for each written tensor that is compared with the other arguments.
 
-        Not lists: kernels with such write what an optimizer keeps, and look at no
-        relations.
+        Written lists are left out: they are an optimizer's states and parameters, and
+        their kernels do not check whether these overlap.
         """
         arguments = self.function.func.arguments.flat_all
         return sum(

@@ -1,7 +1,5 @@
 // Operators that torch composes of several: here each becomes one task. Also
 // registers the kernel of every operator without a wrapper of its own.
-#include <ATen/ExpandUtils.h>
-#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/bernoulli.h>
@@ -10,15 +8,10 @@
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/matmul_native.h>
-#include <ATen/ops/max_pool1d.h>
-#include <ATen/ops/max_pool1d_native.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-
-#include <algorithm>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/kernels.h"
@@ -39,7 +32,6 @@ constexpr const char* kOneTask[] = {
     "ldexp.Tensor",
     "ldexp_",
     "ldexp.out",
-    "max_pool1d",
     // These would else call their out= form with an empty tensor at each call.
     "abs",
     "complex",
@@ -96,42 +88,6 @@ convolution_backward_overrideable(
       dilation, transposed, output_padding, groups, wanted);
 }
 
-// torch composes it of max_pool2d where a gradient is wanted, and on every
-// device but cpu, which has a kernel of its own.
-at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size,
-                      at::IntArrayRef stride, at::IntArrayRef padding,
-                      at::IntArrayRef dilation, bool ceil_mode) {
-  if ((self.requires_grad() && at::GradMode::is_enabled()) ||
-      self._fw_grad(0).defined() || at::isTensorSubclassLike(self))
-    return at::native::max_pool1d(self, kernel_size, stride, padding, dilation,
-                                  ceil_mode);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return at::max_pool1d(self, kernel_size, stride, padding, dilation,
-                        ceil_mode);
-}
-
-// torch's matmul_out() resizes the result past the dispatcher on torch's own
-// devices, but through it on others, where the tensor's version counts that as
-// a write. So the result is resized here before.
-at::Tensor& matmul_out(const at::Tensor& a, const at::Tensor& b,
-                       at::Tensor& out) {
-  const bool wants_gradient =
-      at::GradMode::is_enabled() &&
-      (a.requires_grad() || b.requires_grad() || out.requires_grad());
-  if (std::max(a.dim(), b.dim()) > 2 && std::min(a.dim(), b.dim()) > 0 &&
-      !wants_gradient && is_npu(out)) {
-    const auto batch = [](const at::Tensor& t) {
-      return t.sizes().slice(0, size_t(std::max<int64_t>(t.dim() - 2, 0)));
-    };
-    // Throws as torch's matmul does.
-    auto sizes = at::infer_size(batch(a), batch(b));
-    if (a.dim() > 1) sizes.push_back(a.size(-2));
-    if (b.dim() > 1) sizes.push_back(b.size(-1));
-    if (at::native::resize_output_check(out, sizes)) resize_tensor(out, sizes);
-  }
-  return at::native::matmul_out(a, b, out);
-}
-
 // Goes through the dispatcher; torch's conj_physical_() calls a table of
 // kernels that has none for this device.
 at::Tensor& conj_physical_(at::Tensor& self) {
@@ -181,7 +137,6 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 NPU_KERNELS(PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("convolution", boxed_kernel<&convolution>());
-  m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
   m.impl("_lazy_clone", TORCH_FN(lazy_clone));
   m.impl("_resize_output_", TORCH_FN(resize_output_));
@@ -190,11 +145,6 @@ NPU_KERNELS(PrivateUse1, m) {
   m.impl("convolution_backward_overrideable",
          TORCH_FN(convolution_backward_overrideable));
   for (const char* name : kOneTask) m.impl(name, boxed_kernel<&call_boxed>());
-}
-
-NPU_KERNELS(AutogradPrivateUse1, m) {
-  m.impl("matmul.out", TORCH_FN(matmul_out));
-  m.impl("max_pool1d", TORCH_FN(max_pool1d));
 }
 
 NPU_KERNELS(PrivateUse1, m) { m.fallback(boxed_kernel<&call_boxed>()); }

@@ -18,9 +18,9 @@
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
+#include "csrc/host/kernel_mode.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/ops/frame.h"
-#include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernels.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/unrecorded.h"
@@ -52,8 +52,8 @@ constexpr const char* kCopyName = "aten::copy_";
 
 // copy_ itself, between two tensors that the device can reach and that do not
 // overlap in a way that it refuses.
-const Op kCopy(kCopyName, "", &run_copy, ScalarValues::kDoNotDecide,
-               Meta::kSeparate, nullptr, /*compared=*/0);
+const Op kCopy(kCopyName, "", &run_copy, NumbersInKey::kNo, Meta::kSeparate,
+               nullptr, /*compared=*/0);
 
 // A handle that is borrowed where it can be.
 using Maybe = c10::MaybeOwned<at::Tensor>;

@@ -7,9 +7,9 @@
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/sum.h>
 
+#include "csrc/host/half_products.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
-#include "csrc/ops/half_products.h"
 
 namespace npu {
 namespace {

@@ -6,16 +6,18 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/lstm_native.h>
+#include <ATen/ops/lstm_ops.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "csrc/host/kernel_threads.h"
+#include "csrc/host/result_memory.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernels.h"
-#include "csrc/ops/result_memory.h"
 #include "csrc/ops/shape_arguments.h"
-#include "csrc/torch/kernel_threads.h"
+#include "csrc/ops/unrecorded.h"
 #include "csrc/torch/tensor.h"
 
 // Declared here because ATen/autocast_mode.h includes every operator.
@@ -75,9 +77,9 @@ bool sizes_fit(const Tensor& input, const Tensor& hidden, TensorList weights,
   return true;
 }
 
-Result lstm(const Tensor& input, TensorList state, TensorList weights,
-            bool biases, int64_t layers, double dropout, bool train,
-            bool bidirectional, bool batch_first) {
+Result lstm_by_layers(const Tensor& input, TensorList state, TensorList weights,
+                      bool biases, int64_t layers, double dropout, bool train,
+                      bool bidirectional, bool batch_first) {
   const int64_t directions = bidirectional ? 2 : 1;
   const size_t per_layer = biases ? 4 : 2;
   if (!has_fused_layer(input, state, weights, biases) ||
@@ -155,12 +157,10 @@ bool layer_without_workspace(Arguments a, Shapes& results) {
   return true;
 }
 
-const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer,
-                ScalarValues::kDoNotDecide, Meta::kNone,
-                &layer_without_workspace);
+const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer, NumbersInKey::kNo,
+                Meta::kNone, &layer_without_workspace);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
-                        &run_layer_backward, ScalarValues::kDoNotDecide,
-                        Meta::kNone);
+                        &run_layer_backward, NumbersInKey::kNo, Meta::kNone);
 
 void layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->back() = at::GradMode::is_enabled();
@@ -171,11 +171,44 @@ void layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   call_on_top(kLayerBackward, stack);
 }
 
-// Registered above the kernel's own derivative; and below, for inference mode,
-// which has no autograd key.
-NPU_KERNELS(AutogradPrivateUse1, m) { m.impl("lstm.input", TORCH_FN(lstm)); }
+Result lstm_of_autograd(c10::DispatchKeySet keys, const Tensor& input,
+                        TensorList state, TensorList weights, bool biases,
+                        int64_t layers, double dropout, bool train,
+                        bool bidirectional, bool batch_first) {
+  // That key has the kernel below.
+  if (goes_to_device(keys.remove(c10::DispatchKey::BackendSelect)))
+    return lstm_by_layers(input, state, weights, biases, layers, dropout, train,
+                          bidirectional, batch_first);
+  return at::_ops::lstm_input::redispatch(keys_of_composite(keys), input, state,
+                                          weights, biases, layers, dropout,
+                                          train, bidirectional, batch_first);
+}
+
+// In inference mode there is no autograd key. A kernel at PrivateUse1 would
+// make torch.export keep the operator, which it takes apart on other devices.
+// So it is one key above, and lets calls of other devices go on.
+Result lstm_of_inference(c10::DispatchKeySet keys, const Tensor& input,
+                         TensorList state, TensorList weights, bool biases,
+                         int64_t layers, double dropout, bool train,
+                         bool bidirectional, bool batch_first) {
+  if (is_npu(input))
+    return lstm_by_layers(input, state, weights, biases, layers, dropout, train,
+                          bidirectional, batch_first);
+  constexpr c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER,
+                                      c10::DispatchKey::BackendSelect);
+  return at::_ops::lstm_input::redispatch(keys & below, input, state, weights,
+                                          biases, layers, dropout, train,
+                                          bidirectional, batch_first);
+}
+
+NPU_KERNELS(AutogradPrivateUse1, m) {
+  m.impl("lstm.input", TORCH_FN(lstm_of_autograd));
+}
+NPU_KERNELS(BackendSelect, m) {
+  m.impl("lstm.input", TORCH_FN(lstm_of_inference));
+}
+// The kernel's own derivative is torch's.
 NPU_KERNELS(PrivateUse1, m) {
-  m.impl("lstm.input", TORCH_FN(lstm));
   m.impl("mkldnn_rnn_layer", boxed_kernel<&layer>());
   m.impl("mkldnn_rnn_layer_backward", boxed_kernel<&layer_backward>());
 }

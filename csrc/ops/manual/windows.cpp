@@ -23,8 +23,7 @@ bool shapes_of_window(c10::ArrayRef<c10::IValue> a, Shapes& results) {
 }
 
 const Op kKaiserWindow("aten::kaiser_window", "beta_out", &run_kaiser_window,
-                       ScalarValues::kDoNotDecide, Meta::kSeparate,
-                       &shapes_of_window);
+                       NumbersInKey::kNo, Meta::kSeparate, &shapes_of_window);
 
 // The caller has made the window longer where it is to be periodic.
 void fill_kaiser_window(at::TensorIteratorBase& iterator, int64_t length,

@@ -23,6 +23,7 @@ _CHANGES = {
     "lazy_modules": "let_them_move",
     "multiprocessing": "serve",
     "printing": "copy_once",
+    "sync_batch_norm": "compose",
 }
 _missing: dict[str, Exception] = {}
 

@@ -31,8 +31,9 @@ __all__ = [
 ]
 
 _ADVICE = (
-    "The operator was launched earlier and failed on the device; this stream "
-    "accepts no more work until torch.npu.clear_error() is called."
+    "The operator was launched earlier and failed on the device. Stream {stream} of "
+    "npu:{device} accepts no more work until torch.npu.clear_error(stream) is called "
+    "for it, or torch.npu.reset_device({device}) for all of the device's streams."
 )
 
 
@@ -122,7 +123,7 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     if failure["arguments"]:
         lines.append(f"  with arguments of shapes {failure['arguments']}")
     if failure["code"]:  # else a wait was given up, and the task goes on
-        lines.append(_ADVICE)
+        lines.append(_ADVICE.format_map(failure))
     kind = _class_of(failure)
     error = coded(kind, "\n".join(lines), ACL_FAILED)
     for name in ("op", "device", "stream", "task", "arguments", "text"):

@@ -74,6 +74,12 @@ class Event(torch.Event):
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to `end_event`. Waits for both."""
+        if not isinstance(end_event, torch.Event):
+            raise coded(
+                TypeError,
+                "elapsed_time() takes the event that ends the time, a torch.npu.Event, "
+                f"but got {type(end_event).__name__}",
+            )
         if not (self.event_id and end_event.event_id):
             raise coded(
                 RuntimeError,

@@ -7,17 +7,18 @@
 #include <string_view>
 
 #include "csrc/driver/driver.h"
-#include "csrc/ops/op.h"
 
 namespace npu {
 
-// In nanoseconds, by a table that bench/widths.py measures. `views`: the call's
-// tensors on the device in order, then its new results. Nothing where the sizes
-// do not tell it.
-std::optional<double> kernel_ns(const Op& op, at::ArrayRef<npu_view> views);
+// In nanoseconds, by a table that bench/widths.py measures. `name`: of the
+// operator, "aten::add"; `element_wise`: each result is as large as the
+// arguments together; `views`: the call's tensors on the device in order, then
+// its new results. Nothing where the sizes do not tell it.
+std::optional<double> kernel_ns(std::string_view name, bool element_wise,
+                                at::ArrayRef<npu_view> views);
 
 // How often a product of matrices multiplies two numbers; nothing: it is none.
-std::optional<double> multiplications(const Op& op,
+std::optional<double> multiplications(std::string_view name,
                                       at::ArrayRef<npu_view> views);
 
 inline constexpr std::string_view

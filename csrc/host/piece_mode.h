@@ -4,10 +4,10 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/launch_state.h"
-#include "csrc/torch/kernel_threads.h"
-#include "csrc/torch/scratch_memory.h"
+#include "csrc/host/denormals.h"
+#include "csrc/host/kernel_mode.h"
+#include "csrc/host/kernel_threads.h"
+#include "csrc/host/scratch_memory.h"
 
 namespace npu {
 
@@ -16,14 +16,12 @@ namespace npu {
 // profiler or with other numbers of threads.
 class PieceMode {
  public:
-  explicit PieceMode(bool flushes_denormal) {
-    LaunchState::set_flush_denormal(flushes_denormal);
-  }
-  ~PieceMode() { LaunchState::set_flush_denormal(flushed_denormal_); }
+  explicit PieceMode(bool flush) { flush_denormals(flush); }
+  ~PieceMode() { flush_denormals(flushed_); }
   PieceMode(const PieceMode&) = delete;
 
  private:
-  const bool flushed_denormal_ = LaunchState::flushes_denormal();
+  const bool flushed_ = flushes_denormals();
   const c10::impl::ForceDispatchKeyGuard fresh_{c10::default_included_set,
                                                 c10::default_excluded_set};
   const KernelMode mode_;

@@ -1,4 +1,4 @@
-#include "csrc/ops/judgement.h"
+#include "csrc/ops/comparison.h"
 
 #include <algorithm>
 
@@ -6,9 +6,9 @@
 
 namespace npu {
 
-Judgement judge(const Inferred& inferred, const Inferred& actual,
-                bool smaller) {
-  const Judgement differs{Verdict::kDiffers, {}};
+Comparison compare(const Inferred& inferred, const Inferred& actual,
+                   bool smaller) {
+  const Comparison differs{Verdict::kDiffers, {}};
   if (actual.outs.size() != inferred.outs.size() ||
       actual.written.size() != inferred.written.size())
     return differs;
@@ -17,7 +17,7 @@ Judgement judge(const Inferred& inferred, const Inferred& actual,
     return std::equal(sizes.begin(), sizes.end(), to.begin(), to.end(),
                       [](int64_t a, int64_t b) { return !a == !b; });
   };
-  Judgement agrees{Verdict::kAgrees, {}};
+  Comparison agrees{Verdict::kAgrees, {}};
   bool as_inferred = true;
   // False: no order of the dimensions explains the strides.
   const auto add = [&](const auto& a, const auto& b) {

@@ -1,4 +1,4 @@
-#include "csrc/ops/kernel_pieces.h"
+#include "csrc/host/kernel_cut.h"
 
 #include <ATen/DimVector.h>
 #include <ATen/WrapDimUtils.h>
@@ -7,11 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "csrc/ops/kernel_cost.h"
-#include "csrc/ops/kernel_size.h"
-#include "csrc/ops/piece_mode.h"
-#include "csrc/ops/plan.h"
-#include "csrc/placement/shared_loop.h"
+#include "csrc/host/kernel_cost.h"
+#include "csrc/host/kernel_size.h"
+#include "csrc/host/kernel_threads.h"
 
 namespace npu {
 namespace {
@@ -93,69 +91,17 @@ int dims_from(const c10::IValue& dim, const c10::IValue& tensor) {
   return int(ndim - at::maybe_wrap_dim(dim.toInt(), ndim));
 }
 
-bool takes_lists_only(const Op::Schema& schema) {
-  return std::none_of(schema.kinds.begin(), schema.kinds.end(), [](ArgKind k) {
-    return k == ArgKind::kTensor || k == ArgKind::kOptionalTensorList;
-  });
-}
-
-struct CutCall {
-  const CutTask& task;
-  const int pieces;
-  const bool flushes_denormal = LaunchState::flushes_denormal();
-
-  // Sets the shapes of all frames. A frame keeps them until another plan or
-  // another number of pieces comes.
-  void adopt() const {
-    auto& frames = task.family.pieces;
-    while (frames.size() < size_t(pieces))
-      frames.push_back(
-          std::make_unique<Frame>(task.family.op, task.key, task.family.outs));
-    const uint64_t serial = task.serial << 8 | uint64_t(pieces);
-    for (int i = 0; i < pieces; ++i)
-      if (frames[size_t(i)]->holds() != serial)
-        adopt(*frames[size_t(i)], serial, i);
-  }
-
-  void run(int piece) const {
-    const PieceMode mode(flushes_denormal);
-    task.family.pieces[size_t(piece)]->run(task.words);
-  }
-
- private:
-  void adopt(Frame& frame, uint64_t serial, int piece) const {
-    std::vector<npu_view> views(task.views.begin(), task.views.end());
-    std::vector<uint64_t> offsets(views.size());
-    std::vector<at::DimVector> sizes;
-    sizes.reserve(views.size());  // views point into it
-    for (size_t i = 0; i < views.size(); ++i) {
-      npu_view& view = views[i];
-      at::DimVector& own =
-          sizes.emplace_back(view.sizes, view.sizes + view.ndim);
-      if (const int d = dimension(task.cut, view); d >= 0) {
-        const int64_t begin = begin_of(view.sizes[d], piece, pieces);
-        own[size_t(d)] = begin_of(view.sizes[d], piece + 1, pieces) - begin;
-        offsets[i] = uint64_t(begin * view.strides[d] * view.itemsize);
-      }
-      view.sizes = own.data();
-    }
-    frame.adopt(serial, views, task.key, offsets);
-  }
-};
-
 }  // namespace
 
-Cut cut_of(const Op& op, at::ArrayRef<c10::IValue> arguments,
+Cut cut_of(const KernelKind& kind, at::ArrayRef<c10::IValue> arguments,
            at::ArrayRef<npu_view> views) {
-  const Op::Schema& schema = op.schema();
-  const auto ns = kernel_ns(op, views);
-  if (!ns || *ns < kPieceNs || schema.has_generator) return {};
-  const std::string_view name = op.name;
+  const std::string_view name = kind.name;
+  const auto ns = kernel_ns(name, kind.element_wise, views);
+  if (!ns || *ns < kPieceNs || kind.is_random) return {};
   Cut cut;
-  if (op.meta == Meta::kElementWise || name == "aten::relu" ||
-      name == "aten::relu_")
+  if (kind.element_wise || name == "aten::relu" || name == "aten::relu_")
     cut = cut_of_elements(views, 0);
-  else if (schema.on_each && takes_lists_only(schema))
+  else if (kind.on_lists)
     cut = cut_of_lists(views, arguments[0].toListRef().size());
   else if (name == "aten::_softmax" || name == "aten::_log_softmax")
     cut = cut_of_elements(views, dims_from(arguments[1], arguments[0]));
@@ -172,20 +118,26 @@ Cut cut_of(const Op& op, at::ArrayRef<c10::IValue> arguments,
   return cut;
 }
 
-bool run_in_pieces(const CutTask& task) {
-  const int pieces =
-      int(std::min<int64_t>({threads_of_large_kernels(), kMostPieces,
-                             task.cut.length ? task.cut.length : kMostPieces}));
-  if (pieces < 2) return false;
-  const CutCall call{task, pieces};
-  call.adopt();
-  run_shared(
-      pieces, pieces,
-      [](void* call, int piece) {
-        static_cast<const CutCall*>(call)->run(piece);
-      },
-      const_cast<CutCall*>(&call), task.cut.wakes);
-  return true;
+int pieces_of(const Cut& cut) {
+  return int(std::min<int64_t>({threads_of_large_kernels(), kMostPieces,
+                                cut.length ? cut.length : kMostPieces}));
+}
+
+void cut_views(const Cut& cut, int piece, int pieces,
+               std::vector<npu_view>& views, std::vector<uint64_t>& offsets,
+               std::vector<at::DimVector>& sizes) {
+  offsets.assign(views.size(), 0);
+  sizes.reserve(views.size());  // views point into it
+  for (size_t i = 0; i < views.size(); ++i) {
+    npu_view& view = views[i];
+    at::DimVector& own = sizes.emplace_back(view.sizes, view.sizes + view.ndim);
+    if (const int d = dimension(cut, view); d >= 0) {
+      const int64_t begin = begin_of(view.sizes[d], piece, pieces);
+      own[size_t(d)] = begin_of(view.sizes[d], piece + 1, pieces) - begin;
+      offsets[i] = uint64_t(begin * view.strides[d] * view.itemsize);
+    }
+    view.sizes = own.data();
+  }
 }
 
 }  // namespace npu

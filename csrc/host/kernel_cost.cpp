@@ -1,4 +1,4 @@
-#include "csrc/ops/kernel_cost.h"
+#include "csrc/host/kernel_cost.h"
 
 #include <algorithm>
 #include <cmath>
@@ -89,9 +89,8 @@ int64_t elements(const npu_view& view) {
   return n;
 }
 
-std::optional<double> multiplications(const Op& op,
+std::optional<double> multiplications(std::string_view name,
                                       at::ArrayRef<npu_view> views) {
-  const std::string_view name = op.name;
   const bool batched = name == "aten::bmm" || name == "aten::baddbmm";
   if (!batched && name != "aten::mm" && name != "aten::addmm") return {};
   if (views.size() < 3) return {};
@@ -105,17 +104,16 @@ std::optional<double> multiplications(const Op& op,
   return std::sqrt(all);
 }
 
-std::optional<double> kernel_ns(const Op& op, at::ArrayRef<npu_view> views) {
+std::optional<double> kernel_ns(std::string_view name, bool element_wise,
+                                at::ArrayRef<npu_view> views) {
   int64_t most = 0;
   for (const npu_view& view : views) most = std::max(most, elements(view));
-  if (const auto products = multiplications(op, views))
+  if (const auto products = multiplications(name, views))
     return std::max(*products * kMultiplicationNs, double(most) * kNarrowNs);
-  if (op.name == kAttention) return attention_ns(views[0], views[1]);
-  if (op.name == kAttentionBackward)
-    return 2 * attention_ns(views[1], views[2]);
-  const int ps = op.meta == Meta::kElementWise
-                     ? find(kElementWise, op.name, kElement)
-                     : find(kCosts, op.name, 0);
+  if (name == kAttention) return attention_ns(views[0], views[1]);
+  if (name == kAttentionBackward) return 2 * attention_ns(views[1], views[2]);
+  const int ps =
+      element_wise ? find(kElementWise, name, kElement) : find(kCosts, name, 0);
   if (!ps) return {};
   return double(most) * ps / 1000;
 }

@@ -9,7 +9,7 @@
 
 namespace npu {
 
-struct Judgement {
+struct Comparison {
   Verdict verdict;
   // The order of the results' dimensions in memory, where the shapes were
   // inferred correctly and the strides were not: of new results, then of those
@@ -19,10 +19,10 @@ struct Judgement {
 
 // `smaller`: `actual` is of a call of the same identity with other sizes. Then
 // dtypes, numbers of dimensions and their order are compared.
-Judgement judge(const Inferred& inferred, const Inferred& actual,
-                bool smaller = false);
+Comparison compare(const Inferred& inferred, const Inferred& actual,
+                   bool smaller = false);
 
-// Corrects inferred strides by the judgement of a call with other sizes.
+// Corrects inferred strides by the comparison of a call with other sizes.
 void lay_out(Inferred& inferred, const std::vector<StrideOrder>& orders);
 
 }  // namespace npu

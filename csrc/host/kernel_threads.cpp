@@ -1,4 +1,4 @@
-#include "csrc/torch/kernel_threads.h"
+#include "csrc/host/kernel_threads.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/torch/scratch_memory.h"
+#include "csrc/host/scratch_memory.h"
 
 #include <malloc.h>
 #include <pthread.h>

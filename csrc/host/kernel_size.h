@@ -4,9 +4,10 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <string_view>
+
 #include "csrc/driver/driver.h"
-#include "csrc/ops/op.h"
-#include "csrc/torch/kernel_threads.h"
+#include "csrc/host/kernel_threads.h"
 
 namespace npu {
 
@@ -25,13 +26,13 @@ inline constexpr double kAloneNs = 250'000;
 // helper that sleeps is woken for them. bench/widths.py.
 inline constexpr double kPieceNs = 25'000, kWakingNs = 80'000;
 
-// `arguments`: the call's; `views`: its tensors on the device in order, then
-// its new results.
-KernelSize kernel_size(const Op& op, at::ArrayRef<c10::IValue> arguments,
+// `arguments`: the call's; the others as of kernel_ns().
+KernelSize kernel_size(std::string_view name, bool element_wise,
+                       at::ArrayRef<c10::IValue> arguments,
                        at::ArrayRef<npu_view> views);
 
 // kNested for an operator that factorises matrices in torch's own loop over a
 // batch, where its largest tensor has `ndim` dimensions; else kLarge.
-KernelSize size_of_large(const Op& op, int64_t ndim);
+KernelSize size_of_large(std::string_view name, int64_t ndim);
 
 }  // namespace npu

@@ -1,4 +1,4 @@
-#include "csrc/ops/half_products.h"
+#include "csrc/host/half_products.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
@@ -48,49 +48,22 @@ bool goes_through_float(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
-bool product(Frame& f,
-             at::Tensor (*multiply)(const at::Tensor&, const at::Tensor&)) {
-  const at::Tensor &a = f.tensor(0), &b = f.tensor(1);
-  if (!goes_through_float(a, b)) return false;
-  f.out(0).copy_(multiply(wide(a), wide(b)));
-  return true;
-}
-
-bool added_product(Frame& f,
-                   at::Tensor (*multiply)(const at::Tensor&, const at::Tensor&,
-                                          const at::Tensor&, const at::Scalar&,
-                                          const at::Scalar&)) {
-  const at::Tensor &a = f.tensor(1), &b = f.tensor(2);
-  if (!goes_through_float(a, b)) return false;
-  f.out(0).copy_(
-      multiply(wide(f.tensor(0)), wide(a), wide(b), f.scalar(3), f.scalar(4)));
-  return true;
-}
-
 }  // namespace
 
-bool run_half_mm_out(Frame& f) {
-  return product(
-      f, [](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b); });
+bool half_product(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (!goes_through_float(a, b)) return false;
+  out.copy_(a.dim() == 3 ? at::bmm(wide(a), wide(b))
+                         : at::mm(wide(a), wide(b)));
+  return true;
 }
-bool run_half_bmm_out(Frame& f) {
-  return product(f, [](const at::Tensor& a, const at::Tensor& b) {
-    return at::bmm(a, b);
-  });
-}
-bool run_half_addmm_out(Frame& f) {
-  return added_product(
-      f, [](const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
-            const at::Scalar& beta, const at::Scalar& alpha) {
-        return at::addmm(c, a, b, beta, alpha);
-      });
-}
-bool run_half_baddbmm_out(Frame& f) {
-  return added_product(
-      f, [](const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
-            const at::Scalar& beta, const at::Scalar& alpha) {
-        return at::baddbmm(c, a, b, beta, alpha);
-      });
+
+bool half_product(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                  const at::Scalar& beta, const at::Scalar& alpha,
+                  at::Tensor& out) {
+  if (!goes_through_float(a, b)) return false;
+  out.copy_(a.dim() == 3 ? at::baddbmm(wide(c), wide(a), wide(b), beta, alpha)
+                         : at::addmm(wide(c), wide(a), wide(b), beta, alpha));
+  return true;
 }
 
 }  // namespace npu

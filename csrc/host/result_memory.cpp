@@ -1,4 +1,4 @@
-#include "csrc/ops/result_memory.h"
+#include "csrc/host/result_memory.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "csrc/torch/scratch_memory.h"
+#include "csrc/host/scratch_memory.h"
 
 namespace npu {
 namespace {
