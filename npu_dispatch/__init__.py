@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from npu_dispatch import npu as npu
-    from npu_dispatch.whole_step import CompiledStep
+    from npu_dispatch.whole_step.step import CompiledStep
 
 __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
@@ -261,38 +261,37 @@ def compile_step(
 
     `scheduler`: its step() is called after each step of the optimizer. You may also
     call it yourself, because changed learning rates reach the graph. `scaler`: it
-    scales the loss, unscales gradients and skips infinite ones, without a wait.
+    scales the loss, unscales gradients and skips infinite ones.
     `clip_grad_norm`, `clip_grad_value`: the limits for the optimizer's parameters.
     `accumulate`: the optimizer steps at each n-th call, with the mean over n
     batches. `autocast`: the dtype that forward and loss run in. `backend`,
     `dynamic`, `options`: those of torch.compile; `backend="eager"` captures without
     compiling.
 
-    The first calls with batches of one shape run without a graph. Up to
-    `max_graphs` shapes get one each, and these graphs share memory; further shapes
-    run compiled, with a warning. When modules, parameters or hyperparameters change,
-    the step is captured anew. A step that cannot be captured runs eagerly from then
-    on, after one warning that says what stood in the way and where. Arguments that
-    cannot be used raise TypeError or ValueError.
+    The first calls with batches of one shape run as the plain loop. Up to
+    `max_graphs` shapes get a graph each, and these share memory; further shapes run as
+    the plain loop, with a warning. When modules, parameters or hyperparameters change,
+    the step is captured anew. A step that cannot be captured runs as the plain loop
+    from then on, after one warning that says what stood in the way and where. Arguments
+    that cannot be used raise TypeError or ValueError.
     """
     register()
-    from npu_dispatch.whole_step.arguments import checked
+    from npu_dispatch.whole_step.step import CompiledStep
+    from npu_dispatch.whole_step.training import Training
 
-    return checked(
+    training = Training(
         model,
         optimizer,
         loss_fn,
         scheduler=scheduler,
         scaler=scaler,
-        clip_norm=clip_grad_norm,
-        clip_value=clip_grad_value,
+        clip_grad_norm=clip_grad_norm,
+        clip_grad_value=clip_grad_value,
         accumulate=accumulate,
         autocast=autocast,
-        backend=backend,
-        dynamic=dynamic,
-        options=options,
         max_graphs=max_graphs,
     )
+    return CompiledStep(training, backend=backend, dynamic=dynamic, options=options)
 
 
 def _check_torch(running: str) -> None:

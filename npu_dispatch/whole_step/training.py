@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.amp.grad_scaler import OptState
 
 __all__ = ["Training"]
 
@@ -24,60 +24,101 @@ def loss_in(result: Any) -> Tensor:
         loss = result[0] if result else None
     elif not isinstance(result, Tensor):
         loss = getattr(result, "loss", None)
-    if not isinstance(loss, Tensor):
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        got = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise TypeError(
-            "compile_step needs a loss to begin backward from: a tensor, the first "
-            'of a tuple, or "loss" of a mapping or object; loss_fn (or the model, '
-            f"without loss_fn) returned {type(result).__name__}"
-        )
-    if loss.numel() != 1:
-        raise RuntimeError(
-            "compile_step needs a loss of one element to begin backward from, got "
-            f"shape {list(loss.shape)}: reduce it, as with .mean()"
+            "compile_step needs a loss to begin backward from, a tensor of one element "
+            '(reduce others, as with .mean()): alone, first of a tuple, or "loss" of a '
+            f"mapping or object; loss_fn (or the model, without loss_fn) gave {got}"
         )
     return loss
 
 
+@runtime_checkable
+class _Steps(Protocol):
+    def step(self) -> object: ...
+
+
+@dataclasses.dataclass(eq=False)
 class Training:
-    """What one step does, in plain torch; its parts may be compiled or captured.
+    """What one step does, in plain torch. Its forward may be compiled."""
 
-    `parameters` are those of the optimizer, in its order.
-    """
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    loss_fn: Function | None
+    scheduler: Any
+    scaler: torch.amp.GradScaler | None
+    clip_grad_norm: float | None
+    clip_grad_value: float | None
+    accumulate: int
+    autocast: torch.dtype | None
+    max_graphs: int
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        loss_fn: Function | None,
-        scaler: torch.amp.GradScaler | None,
-        clip_norm: float | None,
-        clip_value: float | None,
-        accumulate: int,
-        autocast: torch.dtype | None,
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.loss_fn = loss_fn
-        self.scaler = scaler
-        self.clip_norm = clip_norm
-        self.clip_value = clip_value
-        self.accumulate = accumulate
-        self.autocast = autocast
-        self._seed: Tensor | None = None
-        self._sums: dict[Tensor, Tensor] = {}  # gradients, if a step accumulates
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_values()
+        if self.scaler is not None and not self.scaler.is_enabled():
+            self.scaler = None
+
+    def _check_types(self) -> None:
+        for name, kind, wanted in (
+            ("model", nn.Module, "a torch.nn.Module"),
+            ("optimizer", torch.optim.Optimizer, "a torch.optim.Optimizer"),
+            ("loss_fn", Callable | None, "callable or None"),
+            ("scheduler", _Steps | None, "None or have a step() method"),
+            ("scaler", torch.amp.GradScaler | None, "None or a torch.amp.GradScaler"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind):  # type: ignore[arg-type]
+                got = type(value).__name__
+                raise TypeError(f"{name} must be {wanted}, got {got}")
+        kind = type(self.optimizer)
+        if kind is torch.optim.LBFGS or not kind.__module__.startswith("torch.optim."):
+            raise TypeError(
+                f"compile_step cannot use {kind.__name__}: it takes the optimizers of "
+                "torch.optim, except LBFGS, which evaluates the model several times in "
+                "a step. What others read in step() is unknown; use a plain loop"
+            )
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise TypeError(
+                "compile_step cannot step a ReduceLROnPlateau, which takes a metric: "
+                "call scheduler.step(metric) yourself, after the steps it is about"
+            )
+
+    def _check_values(self) -> None:
+        for name in ("accumulate", "max_graphs", "clip_grad_norm", "clip_grad_value"):
+            value, clips = getattr(self, name), name.startswith("clip")
+            if clips and value is None:
+                continue
+            if not isinstance(value, (int, float) if clips else int) or not value > 0:
+                wanted = "number" if clips else "whole number"
+                raise ValueError(f"{name} must be a {wanted} above 0, got {value!r}")
+        if self.autocast not in (None, torch.float16, torch.bfloat16):
+            wanted = "torch.float16 or torch.bfloat16"
+            raise ValueError(f"autocast must be {wanted}, got {self.autocast!r}")
+        if getattr(self.scheduler, "optimizer", self.optimizer) is not self.optimizer:
+            raise ValueError("scheduler is of another optimizer than the one given")
+        own = [*self.model.parameters(), *self.model.buffers()]
+        devices = sorted({str(t.device) for t in (*own, *self.parameters)})
+        if len(devices) != 1 or not devices[0].startswith("npu"):
+            raise ValueError(
+                "compile_step needs model and optimizer on one npu, found them on "
+                f"{', '.join(devices) or 'no device'}: call model.npu() before the "
+                "optimizer is made"
+            )
+        if not set(map(id, own)) & set(map(id, self.parameters)):
+            raise ValueError(
+                "compile_step needs an optimizer of the model's parameters, but it has "
+                "none of them: make it from model.parameters(), after model.npu()"
+            )
 
     @property
     def parameters(self) -> list[Tensor]:
+        """Return the optimizer's parameters, in its order."""
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
-    def changed_by_forward(self) -> list[Tensor]:
-        """Return the tensors that a step which fails half-way may have changed."""
-        return [*self.model.buffers(), *self._sums.values()]
-
-    @property
-    def fused(self) -> bool:
-        """Whether the optimizer's kernel skips infinite gradients by itself."""
-        return bool(getattr(self.optimizer, "_step_supports_amp_scaling", False))
+    def grads(self) -> dict[Tensor, Tensor]:
+        return {p: p.grad for p in self.parameters if p.grad is not None}
 
     def forward(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return the tensor to begin backward from, and what the user gets."""
@@ -95,102 +136,26 @@ class Training:
         """Begin from the loss, divided by the number of batches that make a step."""
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        seed = self._seed
-        if seed is None or (seed.dtype, seed.shape) != (loss.dtype, loss.shape):
-            # This is made before a capture, so that the graph needs no task for it.
-            seed = self._seed = torch.full_like(loss.detach(), 1 / self.accumulate)
+        seed = torch.full_like(loss, 1 / self.accumulate)
         loss.backward(seed)  # type: ignore[no-untyped-call]
 
     def clip(self) -> None:
-        if self.clip_value is not None:
-            nn.utils.clip_grad_value_(self.parameters, self.clip_value)
-        if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-
-    def update(self) -> bool:
-        """Clip and take the optimizer's step; return whether it was taken.
-
-        With a scaler and an optimizer that is not fused, the host waits for gradients.
-        """
-        scaler, optimizer = self.scaler, self.optimizer
-        if scaler is None:
-            self.clip()
-            optimizer.step()
-            return True
-        stepped = True
-        if not self.fused or self.clip_norm is not None or self.clip_value is not None:
-            scaler.unscale_(optimizer)
-            self.clip()
-        if not self.fused:
-            found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-            stepped = not any(v.item() for v in found.values())
-        scaler.step(optimizer)
-        scaler.update()
-        return stepped
-
-    def update_on_device(self, clip_and_step: Function) -> None:
-        """Do the same without a look at the gradients from the host.
-
-        The optimizer must have taken a step before, so that it has its state.
-        """
-        scaler, optimizer = self.scaler, self.optimizer
-        if scaler is None:
-            clip_and_step()
+        if self.clip_grad_value is None and self.clip_grad_norm is None:
             return
-        if self.fused:
-            self.update()
-            return
-        scaler.unscale_(optimizer)
-        state = scaler._per_optimizer_states[id(optimizer)]
-        found = next(iter(state["found_inf_per_device"].values()))
-        written = self._written_by_a_step()
-        before = [t.detach().clone() for t in written]
-        clip_and_step()
-        with torch.no_grad():
-            for now, then in zip(written, before, strict=True):
-                now.copy_(torch.where(found > 0, then, now))
-        state["stage"] = OptState.STEPPED
-        scaler.update()
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        if self.clip_grad_value is not None:
+            nn.utils.clip_grad_value_(self.parameters, self.clip_grad_value)
+        if self.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_grad_norm)
 
-    def clip_and_step(self) -> None:
-        self.clip()
-        self.optimizer.step()
+    def step(self) -> None:
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
 
-    def _written_by_a_step(self) -> list[Tensor]:
-        states = (v for s in self.optimizer.state.values() for v in s.values())
-        return [
-            *(p for p in self.parameters if p.grad is not None),
-            *(v for v in states if isinstance(v, Tensor)),
-        ]
-
-    def begin(self) -> None:
-        """Bring gradients into the state in which backward expects them."""
-        for p in self.parameters:
-            total = self._sums.get(p)
-            if total is not None and p.grad is not total:  # after a zero_grad()
-                total.zero_()
-            p.grad = total
-
-    def keep(self) -> None:
-        """Let later calls of an accumulating step add to what backward left."""
-        if self.accumulate > 1:
-            for p in self.parameters:
-                if p.grad is not None:
-                    self._sums[p] = p.grad
-
-    def accumulates(self) -> bool:
-        """Return whether gradients are where the calls before left them."""
-        return all(p.grad is total for p, total in self._sums.items())
-
-    def end(self) -> None:
-        """Drop the gradients that the optimizer has used."""
-        if self._sums:
-            torch._foreach_zero_(list(self._sums.values()))
-            return
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop all gradients, also those that a capture has left."""
-        self._sums.clear()
+    def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None

@@ -33,6 +33,15 @@ def lbfgs() -> dict[str, Any]:
     return {"model": model, "optimizer": torch.optim.LBFGS(model.parameters())}
 
 
+class Own(torch.optim.SGD):
+    pass
+
+
+def of_another_library() -> dict[str, Any]:
+    model = nn.Linear(4, 2).npu()
+    return {"model": model, "optimizer": Own(model.parameters(), lr=0.1)}
+
+
 def plateau() -> dict[str, Any]:
     plain = given()
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(plain["optimizer"])
@@ -51,6 +60,7 @@ def schedule_of_another() -> dict[str, Any]:
         ({"optimizer": 3}, TypeError, "Optimizer, got int"),
         ({"loss_fn": "mse"}, TypeError, "callable or None, got str"),
         (lbfgs, TypeError, "several times in a step"),
+        (of_another_library, TypeError, "What others read in step() is unknown"),
         (on_cpu, ValueError, "on one npu, found them on cpu: call model.npu()"),
         (of_another, ValueError, "has none of them"),
         (plateau, TypeError, "takes a metric"),
@@ -77,7 +87,7 @@ def test_what_compile_step_refuses(wrong: Any, error: type[Exception], text: str
 @pytest.mark.parametrize(
     ("loss_fn", "error", "text"),
     [
-        (lambda x, y: x - y, RuntimeError, "got shape [3, 2]: reduce it"),
+        (lambda x, y: x - y, TypeError, "gave [3, 2]"),
         (lambda x, y: "loss", TypeError, "loss_fn (or the model, without loss_fn)"),
         (lambda x, y: {"cost": x.sum()}, TypeError, '"loss" of a mapping'),
     ],

@@ -39,21 +39,17 @@ class Scaled(nn.Module):
         return self.layer(x) * scale
 
 
-class WithTensors(nn.Module):
-    """A layer that reads tensors which are neither parameters nor buffers."""
+class WithTensor(nn.Module):
+    """A layer that reads a tensor which is neither a parameter nor a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(16, 4)
         self.own = torch.full((4,), 1.0, device="npu")
-        self.listed = [torch.full((4,), 2.0, device="npu")]
-        self.held = Scaled.Config()
-        self.held.inside = {"deep": torch.full((4,), 3.0, device="npu")}
-        self.kept = [self.own, *self.listed, *self.held.inside.values()]  # stay alive
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) * self.own * self.listed[0] + self.held.inside["deep"]
+        return self.layer(x) * self.own
 
 
 def evaluate_meanwhile(model: nn.Module, _: Any) -> None:
@@ -96,6 +92,16 @@ def line() -> torch.Tensor:
     return torch.linspace(1, 2, 4).npu()
 
 
+def linear() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Linear(32, 4).npu()
+
+
+def split_the_group(_: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    moved = optimizer.param_groups[0]["params"].pop()
+    optimizer.add_param_group({"params": [moved], "lr": 0.05})
+
+
 # What is changed, and how many graphs there are then.
 CHANGES: dict[str, tuple[Callable[[], nn.Module], Change, int]] = {
     "evaluates meanwhile": (classifier, evaluate_meanwhile, 1),
@@ -132,13 +138,9 @@ CHANGES: dict[str, tuple[Callable[[], nn.Module], Change, int]] = {
         put(lambda m, _: m.deep[0], "scale", lambda: 0.5),
         2,
     ),
-    "a tensor": (WithTensors, put(lambda m, _: m, "own", line), 2),
-    "a tensor of a list": (WithTensors, put(lambda m, _: m.listed, 0, line), 2),
-    "a tensor of an object": (
-        WithTensors,
-        put(lambda m, _: m.held.inside, "deep", line),
-        2,
-    ),
+    "a tensor": (WithTensor, put(lambda m, _: m, "own", line), 2),
+    "replaces a layer": (classifier, put(lambda m, _: m, 3, linear), 2),
+    "splits a group": (classifier, split_the_group, 2),
     # What the model does not read.
     "another number": (classifier, put(lambda m, _: m, "steps_so_far", lambda: 3), 1),
 }
@@ -158,6 +160,20 @@ def test_the_next_step_sees(what: str):
     both.compare(captures)
 
 
+@pytest.mark.parametrize("number", [int, float])
+def test_a_number_that_changes_again(number: type[int | float]):
+    """Dynamo would take what changes for an input, and its guards let it change."""
+    both = Both(Scaled(), lr=0.01)
+    data = batches(32)
+
+    for i in range(4):
+        for model in (both.theirs, both.ours):
+            model.weights[0] = model.deep[0]["scale"] = number(i + 1)
+        both.train(data[8 * i : 8 * i + 8])
+
+    both.compare(4)
+
+
 def test_a_plain_loop_goes_on_from_where_a_step_left():
     both = Both(kind="Adam", lr=0.01)
     data = batches(10)
@@ -171,6 +187,19 @@ def test_a_plain_loop_goes_on_from_where_a_step_left():
     got += plain_loop(fresh, other, data[7:])
 
     torch.testing.assert_close(got, both.want, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_others_are_not_added():
+    both = Both()
+    data = batches(8)
+
+    for batch in data:
+        both.train([batch])
+        for p in both.ours.parameters():
+            p.grad = torch.ones_like(p)
+    both.our_optimizer.zero_grad()
+
+    both.compare(1)
 
 
 def test_accumulation_that_somebody_gives_up_half_way():
@@ -287,23 +316,21 @@ def test_an_input_that_begins_to_require_a_gradient_gets_it():
     torch.testing.assert_close(x.grad, want.grad)
 
 
-def test_a_capture_that_finds_no_memory_is_tried_again():
+def test_a_capture_that_finds_no_memory_ends_the_captures():
     both = Both()
     data = iter(batches(16))
 
     both.train([next(data), next(data)])
-    while not any(program.settled for program in both.step._programs.values()):
-        both.train([next(data)])
     total = torch.npu.get_device_properties().total_memory
     batch = next(data)
     both.train_theirs([batch])
     torch.npu.empty_cache()  # a graph may have what nobody uses
     torch.npu.set_per_process_memory_fraction(torch.npu.memory_reserved() / total)
     try:
-        both.got.append(both.step(*batch).item())
+        with pytest.warns(UserWarning, match="NPU out of memory"):
+            both.got.append(both.step(*batch).item())
     finally:
         torch.npu.set_per_process_memory_fraction(1.0)
-    assert (both.step.reason, both.step.captures) == (None, 0)
     both.train(data)
 
-    both.compare(1)
+    both.compare()

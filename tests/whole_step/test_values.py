@@ -15,7 +15,7 @@ from step_loop import twins
 from torch import Tensor, nn
 
 import npu_dispatch
-from npu_dispatch.whole_step.exact import exact
+from npu_dispatch.whole_step.depends import exact
 
 
 class Color(enum.IntEnum):
@@ -168,8 +168,30 @@ def test_an_object_may_get_other_tensors():
     (theirs, _), (ours, optimizer) = twins(OfBatches(), "SGD", lr=0.0)
     step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
     batch, y = Batch(), torch.zeros(3, 4).npu()
-    with pytest.warns(UserWarning, match="an argument of type Batch has tensors"):
+    with pytest.warns(UserWarning, match=r"reads \w+_x, a tensor that is no argument"):
         for x in torch.rand(6, 3, 4).npu():
             batch.x = x
             want = F.mse_loss(theirs(batch), y).item()
             assert step(batch, y).item() == pytest.approx(want)
+
+
+SHIFTS = {"global": torch.zeros(4)}
+BY_GLOBAL, BY_CLOSURE = "global", "closure"
+
+
+@pytest.mark.parametrize("where", [BY_GLOBAL, BY_CLOSURE])
+def test_a_tensor_that_nothing_compares_is_read_at_each_step(where: str, monkeypatch):
+    own = torch.zeros(4, device="npu")
+    monkeypatch.setitem(SHIFTS, "global", own)
+
+    def loss_fn(x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(x + (SHIFTS["global"] if where == BY_GLOBAL else own), y)
+
+    (theirs, _), (ours, optimizer) = twins(nn.Linear(4, 4), "SGD", lr=0.0)
+    step = npu_dispatch.compile_step(ours, optimizer, loss_fn, backend="eager")
+    x, y = torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+    with pytest.warns(UserWarning, match="reads .*, a tensor that is no argument"):
+        for i in range(6):
+            own = SHIFTS["global"] = torch.full((4,), float(i), device="npu")
+            want = loss_fn(theirs(x), y).item()
+            assert step(x, y).item() == pytest.approx(want)
