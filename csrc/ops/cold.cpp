@@ -192,10 +192,11 @@ bool shares_storage(const Op::Schema& schema, const torch::jit::Stack& stack,
 // Whether the call resizes a tensor that only the kernel may resize: an
 // argument that is no out=, or one that shares its memory with others.
 bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
-                       const Inferred& found, const Overlap& overlap) {
+                       const Inferred& found, Overlap overlap) {
   for (const Written& w : found.written)
     if (stack[w.argument].toTensor().sizes() != at::IntArrayRef(w.sizes) &&
-        (overlap || shares_storage(schema, stack, size_t(w.argument)) ||
+        (overlap != Overlap::kNone ||
+         shares_storage(schema, stack, size_t(w.argument)) ||
          !schema.handle.schema().arguments()[size_t(w.argument)].kwarg_only()))
       return true;
   return false;
@@ -258,7 +259,7 @@ void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
   FirstCallWarnings warnings;
   const std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.runs();
-  if (!found || overlap.degree == Overlap::Degree::kUnusual)
+  if (!found || overlap == Overlap::kUnusual)
     return call_sync(op, stack, stream);
   std::optional<Identity> identity;
   {
@@ -314,7 +315,7 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
     wait();
-    if (overlap.degree != Overlap::Degree::kUnusual)
+    if (overlap != Overlap::kUnusual)
       remember_verdict(*identity, *found, from_results(op, stack));
     return;
   }

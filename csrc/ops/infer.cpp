@@ -118,7 +118,7 @@ std::optional<Inferred> from_results(const Op& op,
 }
 
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
-                              const Overlap& overlap) {
+                              Overlap overlap) {
   const Op::Schema& schema = op.schema();
   if (may_depend_on_values(schema, stack) ||
       (schema.refusal && schema.refusal(stack)))
@@ -131,16 +131,18 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
   // There is one meta tensor for each tensor, however often it is passed.
   std::unordered_map<c10::TensorImpl*, at::Tensor> meta;
   StandIns related(StandIns::Memory::kNone);
-  torch::jit::Stack mapped = map_stack(
-      schema, stack,
-      {[&](const at::Tensor& t) {
-         at::Tensor& m = meta[t.unsafeGetTensorImpl()];
-         // The value of a 0-dim tensor of the host may matter.
-         if (!m.defined())
-           m = !is_npu(t) ? host_copy(t) : overlap ? related.of(t) : to_meta(t);
-         return m;
-       },
-       c10::Device(c10::kMeta), c10::IValue()});
+  torch::jit::Stack mapped =
+      map_stack(schema, stack,
+                {[&](const at::Tensor& t) {
+                   at::Tensor& m = meta[t.unsafeGetTensorImpl()];
+                   // The value of a 0-dim tensor of the host may matter.
+                   if (!m.defined())
+                     m = !is_npu(t)                  ? host_copy(t)
+                         : overlap != Overlap::kNone ? related.of(t)
+                                                     : to_meta(t);
+                   return m;
+                 },
+                 c10::Device(c10::kMeta), c10::IValue()});
   try {
     KernelMode mode;
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),

@@ -27,7 +27,7 @@ struct Inferred {
 // is neither, when shapes depend on data, or when the call is wrong: the caller
 // then runs the operator itself, which reports what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
-                              const Overlap& overlap);
+                              Overlap overlap);
 
 // Ctrl-C may end a Python meta kernel, which does not mean that the call is
 // wrong, so such an exception is passed on.

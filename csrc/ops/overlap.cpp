@@ -88,14 +88,8 @@ void note_overlaps(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
 }
 
 Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
-  Overlap found;
-  const auto add = [&](Overlap::Degree degree,
-                       std::initializer_list<int64_t> pair) {
-    found.degree = std::max(found.degree, degree);
-    found.pairs.insert(found.pairs.end(), pair);
-  };
   const Op::Schema& schema = op.schema();
-  if (!schema.writes_any) return found;
+  if (!schema.writes_any) return Overlap::kNone;
   for (size_t i = 0; i < stack.size(); ++i) {
     if (!schema.writes[i]) continue;
     for (const c10::IValue& element : elements(schema.kinds[i], stack[i])) {
@@ -103,21 +97,20 @@ Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
       if (t && is_npu(element.toTensor()) &&
           at::has_internal_overlap(const_cast<c10::TensorImpl*>(t)) ==
               at::MemOverlap::Yes)
-        add(Overlap::Degree::kUnusual, {int64_t(i)});
+        return Overlap::kUnusual;
     }
   }
+  Overlap found = Overlap::kNone;
   for_each_pair(
       op, stack,
-      [&](Place a, const c10::TensorImpl& w, Place b,
-          const c10::TensorImpl& o) {
+      [&](Place, const c10::TensorImpl& w, Place, const c10::TensorImpl& o) {
         if (!w.key_set().has(c10::DispatchKey::PrivateUse1) ||
             !o.key_set().has(c10::DispatchKey::PrivateUse1) ||
             (&w != &o && !have_bytes_in_common(w, o)))
           return;
-        const at::MemOverlapStatus status = at::get_overlap_status(&w, &o);
-        add(status == at::MemOverlapStatus::Partial ? Overlap::Degree::kUnusual
-                                                    : Overlap::Degree::kUsual,
-            {int64_t(status), a.argument, a.element, b.argument, b.element});
+        const bool partial =
+            at::get_overlap_status(&w, &o) == at::MemOverlapStatus::Partial;
+        found = std::max(found, partial ? Overlap::kUnusual : Overlap::kUsual);
       });
   return found;
 }

@@ -8,7 +8,6 @@
 #include <ATen/core/ivalue.h>
 
 #include <tuple>
-#include <vector>
 
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
@@ -16,20 +15,14 @@
 namespace npu {
 
 // How the arguments of a call overlap.
-struct Overlap {
-  enum class Degree : uint8_t {
-    kNone,
-    // They have exactly the same elements, or interleaved ones, which torch
-    // does not examine.
-    kUsual,
-    // They have some elements in common, or a written tensor has one twice.
-    // Most kernels refuse that, and only the kernel knows whether it does.
-    kUnusual,
-  };
-  Degree degree = Degree::kNone;
-  std::vector<int64_t> pairs;  // which arguments, and how
-
-  explicit operator bool() const { return degree != Degree::kNone; }
+enum class Overlap : uint8_t {
+  kNone,
+  // They have exactly the same elements, or interleaved ones, which torch does
+  // not examine.
+  kUsual,
+  // They have some elements in common, or a written tensor has one twice. Most
+  // kernels refuse that, and only the kernel knows whether it does.
+  kUnusual,
 };
 Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack);
 

@@ -164,17 +164,17 @@ void make_sums(const std::string& op, torch::jit::Stack& stack) {
 // The results of the call on such values. With `smaller`, tensors at one
 // address become one tensor, which is all of an overlap that is kept.
 torch::jit::Stack results_on(Fill fill, const Op::Schema& schema,
-                             at::ArrayRef<c10::IValue> stack,
-                             const Overlap& overlap,
+                             at::ArrayRef<c10::IValue> stack, Overlap overlap,
                              Smaller* smaller = nullptr) {
   const KernelMode mode;
   StandIns related(StandIns::Memory::kZeros);
   std::map<std::pair<const void*, std::vector<int64_t>>, at::Tensor> same;
   const auto zeros_for = [&](const at::Tensor& t) {
     if (!smaller)
-      return overlap ? related.of(t)
-                     : zeros_with(t.sizes(), t.strides(), t.scalar_type());
-    if (!overlap) return smaller->zeros_like(t);
+      return overlap != Overlap::kNone
+                 ? related.of(t)
+                 : zeros_with(t.sizes(), t.strides(), t.scalar_type());
+    if (overlap == Overlap::kNone) return smaller->zeros_like(t);
     at::Tensor& z = same[{t.const_data_ptr(), t.sizes().vec()}];
     if (!z.defined()) z = smaller->zeros_like(t);
     return z;
@@ -208,8 +208,8 @@ std::atomic<uint64_t> corrections_{0};
 
 // Runs the call on such values, or a `smaller` one, and corrects `inferred`.
 Comparison run_on(Fill fill, const Op& op, at::ArrayRef<c10::IValue> stack,
-                  const Identity& identity, const Overlap& overlap,
-                  Inferred& inferred, Smaller* smaller = nullptr) {
+                  const Identity& identity, Overlap overlap, Inferred& inferred,
+                  Smaller* smaller = nullptr) {
   torch::jit::Stack results;
   try {
     results = results_on(fill, op.schema(), stack, overlap, smaller);
@@ -255,11 +255,11 @@ uint64_t shape_corrections() {
 }
 
 Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
-                   const Identity& identity, const Overlap& overlap,
+                   const Identity& identity, Overlap overlap,
                    Inferred& inferred) {
   const Op::Schema& schema = op.schema();
   if (op.meta == Meta::kNone || !may_be_tried(op)) return Verdict::kAgrees;
-  if (overlap.degree == Overlap::Degree::kUnusual) {
+  if (overlap == Overlap::kUnusual) {
     const Verdict verdict =
         run_on(Fill::kZeros, op, stack, identity, overlap, inferred).verdict;
     return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
@@ -298,7 +298,7 @@ Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
 
 std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
-                                       const Overlap& overlap) {
+                                       Overlap overlap) {
   try {
     return from_results(op,
                         results_on(Fill::kZeros, op.schema(), stack, overlap));
@@ -309,7 +309,7 @@ std::optional<Inferred> infer_by_trial(const Op& op,
 }
 
 void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
-                      const Overlap& overlap) {
+                      Overlap overlap) {
   if (may_be_tried(op)) results_on(Fill::kZeros, op.schema(), stack, overlap);
 }
 

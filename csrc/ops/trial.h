@@ -25,7 +25,7 @@ enum class Verdict {
 // verdict holds for calls of every size. The verdict on an unusual overlap
 // holds for no other call.
 Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
-                   const Identity& identity, const Overlap& overlap,
+                   const Identity& identity, Overlap overlap,
                    Inferred& inferred);
 
 // Sets from how many elements on a call is large, and tried as a smaller one;
@@ -41,12 +41,12 @@ uint64_t shape_corrections();
 // these are. Nothing when the kernel refuses the call.
 std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
-                                       const Overlap& overlap);
+                                       Overlap overlap);
 
 // Raises what the kernel refuses of a call on zeros: in a capture, where nobody
 // may wait, that tells what is wrong with it.
 void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
-                      const Overlap& overlap);
+                      Overlap overlap);
 
 // Remembers the outcome of a call whose verdict was kUnknown. `identity` is
 // that of the arguments before the call.

@@ -228,6 +228,31 @@ def test_compiled_autograd_takes_over_after_ordinary_steps(compiled):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("wanted", ["input", "weight", "bias", "input weight"])
+def test_a_layer_of_which_parts_are_frozen_is_differentiated_by_everybody(wanted):
+    torch.manual_seed(0)
+    parts = {
+        "input": torch.rand(5, 2, 4),
+        "weight": torch.rand(3, 4),
+        "bias": torch.rand(3),
+    }
+
+    def gradients(device: str) -> tuple[Tensor, ...]:
+        on_device = {name: t.to(device) for name, t in parts.items()}
+        wrt = [on_device[name].requires_grad_() for name in wanted.split()]
+        loss = nn.functional.linear(**on_device).square().sum()
+        first = torch.autograd.grad(loss, wrt, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), wrt)
+        for t in wrt:
+            t.grad = None
+        with compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            nn.functional.linear(**on_device).square().sum().backward()
+        return (*first, *second, *(t.grad for t in wrt))
+
+    for npu, cpu in zip(gradients("npu"), gradients("cpu"), strict=True):
+        torch.testing.assert_close(npu.cpu(), cpu)
+
+
 @torch._dynamo.config.patch(allow_rnn=True)
 def test_a_recurrent_layer_trains_compiled():
     torch.manual_seed(0)

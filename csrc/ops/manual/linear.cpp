@@ -5,6 +5,7 @@
 // The tasks are those of torch's composite: addmm, and mm for each gradient.
 // Calls that somebody traces, transforms or differentiates forwards, and layers
 // that are not plain, are left to the composite.
+#include <ATen/ops/linear_backward_ops.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/mm.h>
@@ -74,14 +75,9 @@ c10::intrusive_ptr<LinearBackward0> node_for(const at::Tensor& input,
   auto node = c10::make_intrusive<LinearBackward0>();
   node->set_next_edges(
       torch::autograd::collect_next_edges(input, weight, bias));
-  // The node unpacks both tensors that it saves. In place of one whose values
-  // backward does not read, it has a tensor that costs no memory and that may
-  // be written meanwhile.
-  const auto saved = [&](const at::Tensor& t, bool is_read) {
-    return SavedVariable(is_read ? t : weight.variable_data(), false);
-  };
-  node->input_ = saved(input, weight.requires_grad());
-  node->weight_ = saved(weight, input.requires_grad());
+  // A tensor whose values backward does not read may be written meanwhile.
+  if (weight.requires_grad()) node->input_ = SavedVariable(input, false);
+  if (input.requires_grad()) node->weight_ = SavedVariable(weight, false);
   return node;
 }
 
@@ -112,7 +108,7 @@ at::Tensor linear(c10::DispatchKeySet keys, const at::Tensor& input,
 
 // Where `wanted` has no gradient of `weight`, `input` may be any tensor;
 // without one of `input`, `weight` may be.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> backward_of_linear(
     const at::Tensor& input, const at::Tensor& grad, const at::Tensor& weight,
     std::array<bool, 3> wanted) {
   const at::Tensor rows = as_rows(grad);
@@ -128,9 +124,32 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
   return results;
 }
 
-NPU_KERNELS(AutogradPrivateUse1, m) { m.impl("linear", TORCH_FN(linear)); }
+// The node passes on an undefined tensor where it has not saved one, which
+// torch's kernel for autograd refuses: there, one without memory of its own
+// has the sizes of what it stands for.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward_of_autograd(
+    c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& grad,
+    const at::Tensor& weight, std::array<bool, 3> wanted) {
+  if (is_unrecorded(keys, input, grad, weight))
+    return backward_of_linear(input, grad, weight, wanted);
+  const auto or_sized = [&](const at::Tensor& t, at::SymDimVector sizes,
+                            const at::Tensor& other) {
+    if (t.defined()) return t;
+    sizes.back() = other.defined() ? other.sym_size(-1) : c10::SymInt(1);
+    return grad.new_empty_symint({1}).expand_symint(sizes);
+  };
+  return at::_ops::linear_backward::redispatch(
+      recorded_keys(keys),
+      or_sized(input, at::SymDimVector(grad.sym_sizes()), weight), grad,
+      or_sized(weight, {grad.sym_size(-1), 1}, input), wanted);
+}
+
+NPU_KERNELS(AutogradPrivateUse1, m) {
+  m.impl("linear", TORCH_FN(linear));
+  m.impl("linear_backward", TORCH_FN(linear_backward_of_autograd));
+}
 NPU_KERNELS(PrivateUse1, m) {
-  m.impl("linear_backward", TORCH_FN(linear_backward));
+  m.impl("linear_backward", TORCH_FN(backward_of_linear));
 }
 
 }  // namespace
