@@ -187,7 +187,7 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
     case ArgKind::kTensorList:
       return arg.tensors;
     case ArgKind::kOptionalTensorList:
-      return arg.optional_tensors;
+      return *arg.optional_tensors;
     case ArgKind::kScalar:
       return arg.scalar;
     case ArgKind::kFloat:

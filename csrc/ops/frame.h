@@ -34,7 +34,8 @@ struct Arg {
   std::vector<double> reals;
   std::vector<at::Tensor> tensors;
   std::vector<at::Scalar> scalars;
-  c10::List<std::optional<at::Tensor>> optional_tensors;
+  // Of arguments of that kind only: a list takes memory even when it is empty.
+  std::optional<c10::List<std::optional<at::Tensor>>> optional_tensors;
 };
 
 // Only one thread, the launcher of its stream, uses a frame, for one task at a
@@ -69,7 +70,7 @@ class Frame {
   }
   at::TensorList tensors(int i) const { return args_[i].tensors; }
   const c10::List<std::optional<at::Tensor>>& opt_tensors(int i) const {
-    return args_[i].optional_tensors;
+    return *args_[i].optional_tensors;
   }
   const at::Scalar& scalar(int i) const { return args_[i].scalar; }
   std::optional<at::Scalar> opt_scalar(int i) const {

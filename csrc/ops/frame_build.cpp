@@ -31,11 +31,12 @@ Frame::Frame(const Op& op, at::ArrayRef<uint64_t> key,
     : op_(op), args_(op.schema().kinds.size()) {
   const Op::Schema& schema = op.schema();
   uint32_t word = read_key(key, [&](const Part& part) { add_part(part); });
-  for (size_t i = 0; i < args_.size(); ++i)
-    if (schema.kinds[i] == ArgKind::kOptionalTensorList)
-      for (const at::Tensor& t : args_[i].tensors)
-        args_[i].optional_tensors.push_back(t.defined() ? std::optional(t)
-                                                        : std::nullopt);
+  for (size_t i = 0; i < args_.size(); ++i) {
+    if (schema.kinds[i] != ArgKind::kOptionalTensorList) continue;
+    auto& list = args_[i].optional_tensors.emplace();
+    for (const at::Tensor& t : args_[i].tensors)
+      list.push_back(t.defined() ? std::optional(t) : std::nullopt);
+  }
   outs_.reserve(outs.size());
   for (const OutSpec& spec : outs) {
     at::Tensor& view = outs_.emplace_back();

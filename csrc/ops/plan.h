@@ -24,6 +24,7 @@ class Plan final : public npu_kernel {
   // order.
   Plan(const Op& op, at::ArrayRef<c10::IValue> arguments, const Key& key,
        std::vector<OutSpec> outs);
+  ~Plan();
 
   // The same call for one place in a graph, whose frame keeps its addresses
   // from run to run.
@@ -110,6 +111,10 @@ PlanTable& plan_table(Stream& stream);
 // Sets how many plans a table keeps at most, besides its bound of bytes;
 // returns the previous limit. Any thread.
 size_t set_plan_limit(size_t plans);
+
+// Frees what dead plans have left to launchers, which free it when they make a
+// frame.
+void free_frames();
 
 // Destroys a plan once no queued task of the stream can name it.
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream);

@@ -67,6 +67,7 @@ PlanTable::~PlanTable() {
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);
   // A thread that ends may be the last one that gives plans up.
   evicted().collect();
+  free_frames();
 }
 
 Plan* PlanTable::find(const Key& key, uint64_t hash) const {
