@@ -98,6 +98,7 @@ def submit_cost(
     device: int, stream_id: int, tensor: torch.Tensor, calls: int
 ) -> float: ...
 def finish_queues() -> None: ...  # waits for every stream; raises for signals only
+def remove_files() -> None: ...  # the segment and the trace, at the end
 
 api: object  # capsule: the table of npu_dispatch/include/npu_dispatch.h
 

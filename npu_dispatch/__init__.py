@@ -58,8 +58,6 @@ def register() -> None:
         global _torch_asked
         _torch_asked = True
         return
-    import atexit
-
     from npu_dispatch import import_alias
     from npu_dispatch.config import Config, bad_values
 
@@ -74,7 +72,7 @@ def register() -> None:
     backend_registration.rename_privateuse1_backend("npu")
     from npu_dispatch import npu
     from npu_dispatch.npu import patches
-    from npu_dispatch.npu.runtime.exit import finish_or_drop
+    from npu_dispatch.npu.runtime import exit as end_of_process
 
     torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
     # `import torch.npu.amp` would load that file again, as another module.
@@ -89,7 +87,7 @@ def register() -> None:
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
     import_alias.after_import("lightning_utilities", _register_with_lightning)
-    atexit.register(finish_or_drop)
+    end_of_process.register()
     for text in bad_values():
         _warn(text)
     if config.watchdog_seconds:

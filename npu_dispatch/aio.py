@@ -90,33 +90,39 @@ async def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 async def run(
-    fn: Callable[..., T], *args: Any, stream: torch.Stream | None = None
+    fn: Callable[..., T],
+    /,
+    *args: Any,
+    stream: torch.Stream | None = None,
+    **kwargs: Any,
 ) -> T:
-    """Return `fn(*args)` once the device has computed it.
+    """Return `fn(*args, **kwargs)` once the device has computed it.
 
     `fn` is called at once, on the loop's thread, so it may launch but must not
     wait. With a `stream` its work runs there, after what the current stream has
     been given, and the result may be used on the current stream: its tensors are
     found in containers, dataclasses, attributes and whatever else Python's garbage
     collector follows. Raises RuntimeError where the result refers to more than 10,000
-    objects. What `fn` and `args` refer to is kept until the work is done, also where
-    the await is cancelled.
+    objects. What `fn` and its arguments refer to is kept until the work is done, also
+    where the await is cancelled.
     """
     if stream is None:
-        result = fn(*args)
+        result = fn(*args, **kwargs)
         await npu.current_stream()
         return result
     here = npu.current_stream(stream.device)
     try:
         with npu.stream(stream):
             stream.wait_stream(here)
-            result = fn(*args)
+            result = fn(*args, **kwargs)
         await wait(stream)
     except BaseException:
         # The device goes on. A stream that has failed does not: it takes no task.
         with contextlib.suppress(Exception):
             point = stream.device_index, stream.stream_id
-            _C.submit(*point, functools.partial(_drop, fn, args), "aio.run", [], [])
+            _C.submit(
+                *point, functools.partial(_drop, fn, args, kwargs), "aio.run", [], []
+            )
         raise
     for tensor in _tensors(result):
         tensor.record_stream(here)

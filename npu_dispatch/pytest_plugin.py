@@ -19,7 +19,8 @@ _LEFT = "npu_error_left"  # a property of reports, which pytest-xdist passes on
 
 
 def _seeds(config: pytest.Config) -> range:
-    first = config.getoption("--npu-seed")
+    given = config.getoption("--npu-seed")
+    first = 1 if given is None else given
     return range(first, first + config.getoption("--npu-schedules"))
 
 

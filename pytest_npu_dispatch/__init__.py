@@ -19,6 +19,13 @@ _RACES = (
     "--npu-sanitize does not look at it"
 )
 
+# Options that say more of another one.
+_NEEDS = {
+    "--npu-seed": "--npu-schedules",
+    "--npu-length": "--npu-schedules",
+    "--npu-suppressions": "--npu-sanitize",
+}
+
 
 def _not_negative(text: str) -> int:
     if not text.isdecimal():
@@ -43,9 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--npu-seed",
         type=_not_negative,
-        default=1,
         metavar="SEED",
-        help="seed of the first of the N runs; each later run adds 1; 0: program order",
+        help="seed of the first of the N runs, by default 1; each later run adds 1; 0: "
+        "program order",
     )
     group.addoption(
         "--npu-length",
@@ -84,6 +91,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "--npu-sync",
         "--npu-clear-errors",
     )
+    for name, needs in _NEEDS.items():
+        if config.getoption(name) is not None and not config.getoption(needs):
+            raise pytest.UsageError(f"{name} has an effect only with {needs}")
     if any(config.getoption(name) for name in options):
         from npu_dispatch import pytest_plugin
 

@@ -8,6 +8,7 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
+#include "csrc/observe/trace.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/launch_state.h"
@@ -16,6 +17,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/python/planned_end.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/this_thread.h"
 #include "csrc/torch/backward.h"
@@ -108,6 +110,10 @@ void bind_device(py::module_& m) {
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
   def(m, "finish_launched", &finish);
+  m.def("remove_files", [] {
+    remove_segment();
+    remove_trace_file();
+  });
   m.def("cold_launches", &cold_launches);
   m.def("shape_corrections", &shape_corrections);
   m.def("set_trial_limit", &set_trial_limit);

@@ -117,6 +117,15 @@ void read_command(char* to, size_t bytes) {
   if (read(file, to, bytes) < 0) to[0] = 0;
 }
 
+// The job as its launcher calls it. A plain torchrun calls each job "none";
+// where its ranks meet tells it from others.
+std::string job_id() {
+  const std::string torchrun = env_string("TORCHELASTIC_RUN_ID", "");
+  const std::string job = env_string("SLURM_JOB_ID", torchrun.c_str());
+  if (job != "none") return job;
+  return env_string("MASTER_ADDR", "") + ":" + env_string("MASTER_PORT", "");
+}
+
 // Writes the header of a segment of zeros, which are valid counters.
 void fill(SegmentHeader& h) {
   h.version = kLayoutVersion;
@@ -129,11 +138,10 @@ void fill(SegmentHeader& h) {
   h.names = kMaxNames;
   h.process_start = process_start(getpid());
   h.pid_namespace = pid_namespace();
-  const std::string torchrun = env_string("TORCHELASTIC_RUN_ID", "");
   set(h.rank, env_string("RANK", ""));
   set(h.local_rank, env_string("LOCAL_RANK", ""));
   set(h.world_size, env_string("WORLD_SIZE", ""));
-  set(h.job_id, env_string("SLURM_JOB_ID", torchrun.c_str()));
+  set(h.job_id, job_id());
   set(h.pod, env_string("POD_NAME", ""));
   set(h.package, version_);
   set(h.torch, torch_version_);

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from npu_dispatch.cli.device_names import device_names
+from npu_dispatch.cli.output_file import OUTPUT_FILE
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
@@ -121,19 +122,19 @@ def _network(ranks: int, name: str) -> Network:
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Also write the plan to this file, as JSON.",
 )
 @click.option(
     "--html",
     "html_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Also write the plan to this file, as a page that needs nothing else.",
 )
 @click.option(
     "--trace",
     "trace_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Write the first device's timeline for ui.perfetto.dev, or Chrome's .json.",
 )
 @device_names
@@ -196,9 +197,6 @@ def plan(
         from npu_dispatch.plan import show
 
         show.show([one.report for one in recorded])
-    for path in (json_file, html_file, trace_file):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
         reports = [one.report.as_dict() for one in recorded]
         text = {"host_speed": host_speed, "reports": reports, "failure": failure}
@@ -218,7 +216,7 @@ def plan(
 
 
 @click.command()
-@click.argument("sheet", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("sheet", type=OUTPUT_FILE)
 @click.option(
     "--name",
     default="this machine's cpu",
@@ -236,7 +234,6 @@ def calibrate(sheet: Path, name: str) -> None:
     bystanders = Bystanders()
     text = sheet_text(name, measure())
     others = bystanders.share()
-    sheet.parent.mkdir(parents=True, exist_ok=True)
     sheet.write_text(text)
     click.echo(text)
     click.echo(f"wrote {sheet}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from npu_dispatch.cli.device_names import device_names, register_by_names
+from npu_dispatch.cli.output_file import OUTPUT_FILE
 from npu_dispatch.cli.sanitized import run_sanitized, told
 from npu_dispatch.config import Config
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
@@ -30,7 +31,7 @@ __all__ = ["run", "sanitize"]
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Also write the figures to this file, as JSON.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
@@ -76,7 +77,6 @@ def run(
         found = figures and figures.as_dict()
         if compiled:
             found = {**(found or {}), "compiled": [row._asdict() for row in rows]}
-        json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(found, indent=2) + "\n")
     if not quiet:
         summary.show(figures)
@@ -138,13 +138,13 @@ def _finish_work() -> int:
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Also write the findings to this file, as JSON.",
 )
 @click.option(
     "--sarif",
     "sarif_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="Also write them to this file, as SARIF, which code hosts show in a diff.",
 )
 @click.option(
@@ -171,8 +171,8 @@ def sanitize(
 
     Findings of all processes that it starts are reported. The exit status is the
     script's own; where that is 0, it is 66 when something was found, or when a process
-    was killed or runs still, so that not all that it does is known. --torch-npu and
-    --cuda hold for the processes that it starts, too.
+    was killed or runs still, so that not all that it does is known, or when none used
+    npu. --torch-npu and --cuda hold for the processes that it starts, too.
     """
     from npu_dispatch import sanitizer
 
@@ -198,7 +198,7 @@ def sanitize(
         sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
     for line in told(processes):
         click.echo(line, err=True)
-    clean = not found and all(process.ended for process in processes)
+    clean = processes and not found and all(process.ended for process in processes)
     sys.exit(status or (0 if clean else 66))
 
 

@@ -73,7 +73,7 @@ def told(processes: Sequence[Process]) -> Iterator[str]:
     found = sum(len(process.reports) for process in processes)
     where = f" in {len(processes)} processes" if several else ""
     none = "" if processes else "; no process used the device npu"
-    yield f"npu sanitizer: {found} findings{where}{none}"
+    yield f"npu sanitizer: {found} finding{'' if found == 1 else 's'}{where}{none}"
     if found:
         yield (
             "npu sanitizer: run again after each change. A wait of the host, such as "

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from npu_dispatch.cli.output_file import OUTPUT_FILE
+
 if TYPE_CHECKING:
     from npu_dispatch.timeline.tracks import Process
 
@@ -62,9 +64,15 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     from npu_dispatch.diagnosis.describe import dump_lines
     from npu_dispatch.processes import Processes
 
-    if len(what) != 1 or not what[0].isdecimal():
+    if not what:
         raise click.UsageError("Missing argument 'PID', or --all-ranks.")
-    with Processes(pid=int(what[0])) as processes:
+    if len(what) != 1 or not what[0].isdecimal():
+        raise click.UsageError(
+            f"expected the number of one process, found {' '.join(what)!r}; "
+            "npu-dispatch ps lists them"
+        )
+    # Of any user: the folders of those whom this one may not read are left out.
+    with Processes(pid=int(what[0]), all_users=True) as processes:
         views = processes.refresh()
     if not views and _left_by(int(what[0])):
         raise click.ClickException(
@@ -80,7 +88,13 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
 
 @click.command()
 @click.option("--list", "only_list", is_flag=True, help="List the killed processes.")
-@click.option("--tasks", default=8, show_default=True, help="How many per stream.")
+@click.option(
+    "--tasks",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many per stream.",
+)
 @click.argument("pid", type=int, required=False)
 def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     """Say what a killed process was doing: PID, or the one that died last.
@@ -137,7 +151,13 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
     is_flag=True,
     help="Also list processes that have launched nothing.",
 )
-@click.option("--interval", default=1.0, show_default=True, help="Seconds.")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds between two readings.",
+)
 def top(
     pids: tuple[int, ...],
     once: bool,
@@ -197,7 +217,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     "--out",
     default="npu.pftrace",
     show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     help="The file: NAME.json for chrome://tracing, any other for ui.perfetto.dev.",
 )
 @click.option(
@@ -211,7 +231,7 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
 
     A process that keeps records (started with NPU_TRACE=1) gives its last
     seconds; any other is recorded for that long from now on. The exit status is
-    the command's own.
+    the command's own, or 1 where none of its processes used npu.
 
     With --all-ranks it is of all processes of this machine that are in a group of
     ranks, or merges timelines of several hosts, which were saved as NAME.json. All
@@ -232,6 +252,9 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
             status, processes = tracing.of_command(target)
     except (TraceError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if not processes:
+        click.echo("no process of the command used npu: nothing was written", err=True)
+        sys.exit(status or 1)
     for line in tracing.save(processes, out):
         click.echo(line, err=not all_ranks)  # what a command prints stays apart
     sys.exit(status)

@@ -83,10 +83,13 @@ def action(
     if kind == "device-bound":
         return _cheaper(ops)
     return {
+        "stopped": f"let it go on: kill -CONT {pid}, or continue in the debugger",
         "hung": f"npu-dispatch dump {pid} shows every stream and who waits for whom; "
         "docs/hung_job.md says how to read it",
         "failed": "read the error in the program's log, which names the line that "
         "launched the operator; torch.npu.clear_error(stream) ends that state",
+        "waiting": "this rank is early: npu-dispatch dump --all-ranks names the one "
+        "that comes last, and where its Python is",
         "held": "let the streams overlap: record the event as early as possible, and "
         "wait for it as late as possible",
         "host-bound": _elsewhere(view),

@@ -39,16 +39,16 @@ class CollectiveRates:
     """What collectives do between two samples of their processes."""
 
     def __init__(self) -> None:
-        # By slot: who, when, and what had been counted by then.
+        # By id: who, when, and what had been counted by then.
         self._before: dict[str, tuple[int, float, list[CollectiveTotal]]] = {}
 
     def rows(self, view: ProcessView, reader: StatsReader) -> list[CollectiveRow]:
         totals = read_totals(*reader.behind())
         pid, start = view.info.pid, view.info.monotonic_ns / 1e9
-        who, then, past = self._before.get(view.slot, (pid, start, []))
+        who, then, past = self._before.get(view.id, (pid, start, []))
         if who != pid:
             then, past = start, []
-        self._before[view.slot] = pid, view.tick, totals
+        self._before[view.id] = pid, view.tick, totals
         seconds = max(view.tick - then, 1e-9)
         # Entries are handed out in order, and keep their place.
         old: list[CollectiveTotal | None] = [*past, *[None] * len(totals)]

@@ -102,7 +102,7 @@ class Sampler:
             here = is_here(view.info.pid_namespace)  # else its number means nothing
             if not here or (self._pids and view.info.pid not in self._pids):
                 continue
-            before = self._before.get(view.slot)
+            before = self._before.get(view.id)
             if before is not None and before.info != view.info:
                 before = None
             reader = self._processes.reader(view)
@@ -113,7 +113,7 @@ class Sampler:
             row = self._process_row(view, verdict)
             if row.submitted or self._everybody:
                 found.append((attention(verdict.kind), row, before, view))
-        self._before = {view.slot: view for view in views}
+        self._before = {view.id: view for view in views}
         found.sort(key=lambda each: (each[0], each[1].pid))
         streams = [row for *_, old, now in found for row in _stream_rows(old, now)]
         return [row for _, row, *_ in found], streams

@@ -14,6 +14,7 @@ from npu_dispatch.diagnosis.rates import (
     StreamKey,
     StreamRates,
     key,
+    seconds,
     stream_rates,
     sync_rates,
 )
@@ -38,6 +39,9 @@ __all__ = [
 HANG_SECONDS = 10.0
 _DEVICE_BOUND = 0.8  # a stream has work for this share of the time
 _BLOCKED = 0.25  # host waits for this share of the time
+# A pause between two steps: the process is judged by all that it has done.
+_PAUSE_S = 2.0
+_WAITING = 0.5  # collectives wait for other ranks for this share of the time
 # The host is elsewhere if the device stands idle for this share of the time in gaps
 # of more than a millisecond, and so few launches come in a second.
 _AWAY, _FEW_LAUNCHES = 0.5, 5000
@@ -46,12 +50,13 @@ _UNRECORDED = "external event wait"
 
 # Every kind, those first that need somebody's attention first.
 KINDS = (
-    *("hung", "failed", "blocked", "held"),
+    *("stopped", "hung", "failed", "blocked", "waiting", "held"),
     *("device-bound", "launch-bound", "host-bound", "quiet", "idle"),
 )
 # The order in which processes are shown. Whether the host or the device is short
 # may change every second, and rows should not move because of that.
-_ATTENTION = {"hung": 0, "failed": 1, "blocked": 2, "held": 2, "idle": 4}
+_ATTENTION = {"stopped": 0, "hung": 0, "failed": 1, "idle": 4}
+_ATTENTION |= {"blocked": 2, "waiting": 2, "held": 2}
 
 
 class Verdict(NamedTuple):
@@ -179,6 +184,10 @@ def _kind(
     late: Sequence[tuple[SiteWaits, int]],
 ) -> tuple[str, str, str]:
     """Return the kind, the sentence and the line."""
+    if now.stopped:
+        queued = sum(stream.stats.depth for stream in now.streams)
+        text = f"stopped: by a signal or a debugger, {queued:,} tasks queued"
+        return "stopped", text, ""
     if hung := _hung(now, least):
         return "hung", *hung
     for stream in now.streams:
@@ -196,7 +205,15 @@ def _kind(
     rates = stream_rates(before, now)
     launches = sum(rate.launches for rate in rates.values())
     if not launches and not any(stream.stats.depth for stream in now.streams):
+        since = now.tick - (now.quiet_since or 0.0)
+        if before is not None and since < _PAUSE_S:
+            return _kind(None, now, least, late)
         return "idle", "idle: nothing launched, nothing queued", ""
+    waited = now.waited_ns - (before.waited_ns if before else 0)
+    share = min(1.0, waited / 1e9 / seconds(before, now))
+    if share >= _WAITING:
+        text = f"waiting: collectives wait for other ranks {share:.0%} of the time"
+        return "waiting", text, _waits_at(now)
     host = f"host launches {_count(launches)}"
     main = max(rates.values(), key=lambda rate: rate.busy)
     total = min(1.0, sum(rate.busy for rate in rates.values()))

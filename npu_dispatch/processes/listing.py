@@ -27,9 +27,10 @@ from npu_dispatch.stats import (
     StatsReader,
     StreamStats,
 )
+from npu_dispatch.stats.collective_totals import read_totals
 from npu_dispatch.stats.collectives import read_world
 from npu_dispatch.stats.folders import SEGMENTS, all_folders, not_ours, own_folders
-from npu_dispatch.system.proc_stat import is_here, stat_fields
+from npu_dispatch.system.proc_stat import is_here, is_stopped, stat_fields
 
 __all__ = ["ProcessView", "Processes", "StreamView"]
 
@@ -89,11 +90,11 @@ class StreamView(NamedTuple):
 class ProcessView(NamedTuple):
     """One process at one moment, `tick` in seconds of the monotonic clock.
 
-    `slot` is its number among the processes that are watched: the smallest one that
-    was free.
+    `id` names it for as long as it lives, whoever reads: its number, and where that
+    is one of another namespace, NUMBER-NAMESPACE.
     """
 
-    slot: str
+    id: str
     tick: float
     info: SegmentInfo
     process: ProcessStats
@@ -107,6 +108,9 @@ class ProcessView(NamedTuple):
     # Of the world, as the environment says, or else its first group; "": of none.
     rank: str = ""
     world_size: str = ""
+    stopped: bool = False  # by a signal or a debugger
+    # How long its collectives have waited for ranks that had not called, all together.
+    waited_ns: int = 0
 
 
 class _Progress:
@@ -136,8 +140,10 @@ class _Watched:
 
     def __init__(self, path: Path, any_user: bool) -> None:
         self.path = path
-        self.slot = ""
         self.reader = StatsReader(path, any_user=any_user)
+        info = self.reader.info
+        here = is_here(info.pid_namespace)
+        self.id = f"{info.pid}" if here else f"{info.pid}-{info.pid_namespace}"
         self._progress: dict[tuple[int, int], _Progress] = {}
         self._previous: float | None = None
 
@@ -151,7 +157,7 @@ class _Watched:
         world = read_world(*self.reader.behind()) or ("", "")
         self._previous = now
         return ProcessView(
-            slot=self.slot,
+            id=self.id,
             tick=now,
             info=info,
             process=self.reader.process(),
@@ -162,6 +168,8 @@ class _Watched:
             last_task=last_task,
             rank=info.rank or str(world[0]),
             world_size=info.world_size or str(world[1]),
+            stopped=is_here(info.pid_namespace) and is_stopped(info.pid),
+            waited_ns=sum(t.waited_ns for t in read_totals(*self.reader.behind())),
         )
 
     def _quiet(
@@ -248,7 +256,7 @@ class Processes:
         self._forget_the_dead()
         self._find_new()
         order = sorted(
-            self._watched.values(), key=lambda w: (len(w.slot), w.slot, w.path)
+            self._watched.values(), key=lambda w: (w.reader.info.pid, w.id, w.path)
         )
         views = []
         for watched in order:
@@ -322,7 +330,6 @@ class Processes:
                 watched.reader.close()
                 lay_aside(path)
                 continue  # it may have been dead for days
-            watched.slot = self._free_slot()
             self._watched[path] = watched
 
     def folders(self) -> list[Path]:
@@ -339,13 +346,8 @@ class Processes:
                 found += sorted(itertools.islice(folder.iterdir(), _MOST_FILES))
         return found
 
-    def _free_slot(self) -> str:
-        """Return the smallest number that no other process has."""
-        taken = {watched.slot for watched in self._watched.values()}
-        return next(str(i) for i in range(len(taken) + 1) if str(i) not in taken)
-
     def _of(self, view: ProcessView) -> _Watched | None:
-        return next((w for w in self._watched.values() if w.slot == view.slot), None)
+        return next((w for w in self._watched.values() if w.id == view.id), None)
 
     def reader(self, view: ProcessView) -> StatsReader | None:
         """Return the open segment of a process; None when it has gone."""

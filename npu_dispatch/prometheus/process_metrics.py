@@ -86,7 +86,7 @@ def add_process(
     """
     info = view.info
     who = _Identity(
-        view.slot if ranked else "",
+        view.id if ranked else "",
         *(info.rank, info.local_rank, info.job_id, _host(ranked), info.pod),
     )
     base = _labels(who, None, None)

@@ -6,7 +6,7 @@ second. Answers over HTTP are kept for a second.
 
 from __future__ import annotations
 
-import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -14,22 +14,13 @@ from typing import NamedTuple
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import (
-    BucketSpan,
-    Exemplar as Shown,
-    NativeHistogram,
-    Sample,
-)
+from prometheus_client.samples import Exemplar as Shown, Sample
 
 from npu_dispatch.prometheus.families import Exemplar, Family, Row
 
 __all__ = ["Format", "format_for", "negotiate", "to_metrics"]
 
 _SUFFIX = {"counter": "_total", "info": "_info"}
-_NATIVE_SCHEMA = 2  # bucket i ends at 2 ** (i / 4) seconds
-_ZERO_INDEX = -120  # 2 ** -30 s, a nanosecond; less counts as zero
-_LAST_INDEX = 41
-_NATIVE_BOUNDS = tuple(1e9 * 2 ** (i / 4) for i in range(_ZERO_INDEX, _LAST_INDEX + 1))
 
 
 class Format(NamedTuple):
@@ -38,16 +29,15 @@ class Format(NamedTuple):
     encode: Callable[[Collector], bytes]
     content_type: str
     open_metrics: bool  # with exemplars
-    native: bool  # histograms, instead of classic ones: OpenMetrics 2.0
 
     @property
-    def text_kind(self) -> tuple[bool, bool, str]:
+    def text_kind(self) -> tuple[bool, str]:
         """What the text depends on: one of a few, whatever version is asked for."""
         escaping = self.content_type.partition("escaping=")[2]
-        return self.open_metrics, self.native, escaping
+        return self.open_metrics, escaping
 
     def text(self, families: Iterable[Family]) -> bytes:
-        return self.encode(_Ready(to_metrics(families, native=self.native)))
+        return self.encode(_Ready(to_metrics(families)))
 
 
 class _Ready(Collector):
@@ -60,12 +50,13 @@ class _Ready(Collector):
 
 def format_for(accept: str) -> Format:
     """Return the format for an Accept header: plain text if it cannot be read."""
+    # Histograms of OpenMetrics 2.0 would be others.
+    accept = re.sub(r"version=2[.\d]*", "version=1.0.0", accept)
     try:
         encode, kind = choose_encoder(accept)
     except TypeError:  # the version that it asks for is no number
         encode, kind = choose_encoder("")
-    open_metrics = not kind.startswith("text/plain")
-    return Format(encode, kind, open_metrics, open_metrics and "version=1." not in kind)
+    return Format(encode, kind, not kind.startswith("text/plain"))
 
 
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
@@ -74,24 +65,20 @@ def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
     return found.text(families), found.content_type
 
 
-def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:
+def to_metrics(families: Iterable[Family]) -> Iterator[Metric]:
     """Return the metrics as prometheus-client's own objects."""
     for family in families:
         metric = Metric(family.name, family.help, family.kind, family.unit)
         for row in family.rows:
-            metric.samples.extend(_samples(family, row, native))
+            metric.samples.extend(_samples(family, row))
         yield metric
 
 
-def _samples(family: Family, row: Row, native: bool) -> Iterator[Sample]:
+def _samples(family: Family, row: Row) -> Iterator[Sample]:
     labels = dict(row.labels)
     if row.histogram is None:
         name = family.name + _SUFFIX.get(family.kind, "")
         yield Sample(name, labels, float(row.value))
-        return
-    if native:
-        value = _native(row)
-        yield Sample(family.name, labels, math.nan, native_histogram=value)
         return
     # `count` may be older or newer than the buckets, as they are not read at once.
     total = float(sum(row.histogram.buckets))
@@ -110,32 +97,3 @@ def _samples(family: Family, row: Row, native: bool) -> Iterator[Sample]:
 
 def _shown(e: Exemplar) -> Shown:
     return Shown({"task": str(e.task)}, e.value_ns / 1e9, round(e.time, 3))
-
-
-def _native(row: Row) -> NativeHistogram:
-    """Return the filled buckets of a native histogram with the same counts."""
-    histogram = row.histogram
-    assert histogram is not None
-    filled = histogram.between(_NATIVE_BOUNDS)
-    zero = filled.pop(0, 0)
-    spans: list[BucketSpan] = []
-    deltas: list[int] = []
-    end = previous = 0
-    for i, count in filled.items():
-        index = _ZERO_INDEX + i
-        if spans and index == end:
-            spans[-1] = BucketSpan(spans[-1].offset, spans[-1].length + 1)
-        else:
-            spans.append(BucketSpan(index - end, 1))
-        deltas.append(count - previous)
-        end, previous = index + 1, count
-    return NativeHistogram(
-        count_value=sum(histogram.buckets),
-        sum_value=histogram.sum / 1e9,
-        schema=_NATIVE_SCHEMA,
-        zero_threshold=2.0**-30,
-        zero_count=zero,
-        pos_spans=spans or None,
-        pos_deltas=deltas or None,
-        nh_exemplars=[_shown(e) for e in row.exemplars] or None,
-    )

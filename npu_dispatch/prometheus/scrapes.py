@@ -64,7 +64,7 @@ class Scrapes:
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._answering = threading.Lock()  # guards these
         # By Format.text_kind: the moment and the text.
-        self._answers: dict[tuple[bool, bool, str], tuple[float, bytes]] = {}
+        self._answers: dict[tuple[bool, str], tuple[float, bytes]] = {}
         # By the open segment: a program that replaces itself counts from zero.
         self._known: WeakKeyDictionary[StatsReader, _OfReader] = WeakKeyDictionary()
         self._shows_exemplars = False

@@ -94,7 +94,9 @@ class _Job:
         seen = self._seen(rank)
         if not seen.get("line"):
             return "where its Python is, is not known"
-        ns = self._now(rank) - seen["line_since_ns"]
+        # A rank that has called something meanwhile was elsewhere, and came back.
+        called = (entry["time_created_ns"] for entry in self.dumps[rank]["entries"])
+        ns = self._now(rank) - max(seen["line_since_ns"], *called, 0)
         since = f" since {ns / _S:.0f} s" if ns >= _S else ""
         return f"its Python is at {short(seen['line'])}{since}"
 

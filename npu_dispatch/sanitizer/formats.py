@@ -46,7 +46,7 @@ def _sarif_result(report: Report) -> dict[str, Any]:
         result["locations"] = [_sarif_location(report.second.where)]
     related = [
         (report.first.where, f"first: {report.first.op}"),
-        (report.allocation[0] if report.allocation else None, "given out"),
+        (report.allocation[0] if report.allocation else None, "allocated"),
     ]
     result["relatedLocations"] = [
         {**_sarif_location(frame), "message": {"text": text}}
@@ -59,7 +59,16 @@ def _sarif_result(report: Report) -> dict[str, Any]:
 def _sarif_location(frame: Frame) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(Path(frame.file).as_posix())},
+            "artifactLocation": _place_of(Path(frame.file)),
             "region": {"startLine": max(1, frame.line)},
         }
     }
+
+
+def _place_of(file: Path) -> dict[str, str]:
+    """Return where a file is: below the current folder, as code hosts know it."""
+    here = Path.cwd()
+    if file.is_absolute() and not file.is_relative_to(here):
+        return {"uri": file.as_uri()}
+    below = file.relative_to(here) if file.is_absolute() else file
+    return {"uri": quote(below.as_posix()), "uriBaseId": "%SRCROOT%"}

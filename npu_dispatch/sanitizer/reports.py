@@ -9,7 +9,7 @@ __all__ = ["KINDS", "Access", "Frame", "Report"]
 KINDS = {
     "write/write": "two writes to the same bytes that nothing orders",
     "read/write": "a read and a write of the same bytes that nothing orders",
-    "allocator-reuse": "memory was given out again while another stream may use it",
+    "allocator-reuse": "memory was allocated again while another stream may use it",
     "use-after-free": "a task uses memory that was freed before it was launched",
     "host-read": "the host reads its own memory while queued work still writes it",
     "host-write": "the host writes its own memory while queued work still uses it",
@@ -71,7 +71,7 @@ class Report:
     kind: str  # a key of KINDS
     first: Access
     second: Access
-    allocation: tuple[Frame, ...]  # where the block was given out
+    allocation: tuple[Frame, ...]  # where the block was allocated
     freed: tuple[Frame, ...]  # where its last life ended, for reuse and free
     bytes: int  # of the block
     pinned: bool
@@ -99,7 +99,7 @@ class Report:
         ]
         if self.allocation:
             lines.append(
-                f"  {memory} of {self.bytes} bytes given out at {self.allocation[0]}"
+                f"  {memory} of {self.bytes} bytes allocated at {self.allocation[0]}"
             )
         if self.freed:
             lines.append(f"  freed before at {self.freed[0]}")

@@ -14,12 +14,21 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["STAYING", "Bucket", "Limits", "Tokens", "bearer", "guards", "same"]
+__all__ = [
+    "STAYING",
+    "Bucket",
+    "Hosts",
+    "Limits",
+    "Tokens",
+    "bearer",
+    "check_name",
+    "guards",
+    "same",
+]
 
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
@@ -62,12 +71,7 @@ def guards(
     `hosts`: names of this machine, besides localhost, that a Host header may have.
     Without a token everybody may read.
     """
-    # This is against DNS rebinding: another site's page must not read what is here.
-    trusted = Middleware(
-        TrustedHostMiddleware,
-        allowed_hosts=[*_LOOPBACK, *map(_as_in_header, hosts)],
-        www_redirect=False,
-    )
+    trusted = Middleware(Hosts, allowed=[*_LOOPBACK, *map(_as_in_header, hosts)])
     # Limits come last, so that nobody uses up requests who may not make any.
     limits = Middleware(Limits, rate=rate)
     if token is None:
@@ -78,6 +82,46 @@ def guards(
 def _as_in_header(host: str) -> str:
     """Return a name as in a Host header, where IPv6 addresses are in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for what is no name of a host, *.NAME or *."""
+    if "*" in name.removeprefix("*.") and name != "*":
+        raise ValueError(f"{name!r}: expected a name, *.NAME or *")
+
+
+class Hosts:
+    """Answers 400 to who asks for this machine by a name that is not allowed.
+
+    This is against DNS rebinding: another site's page must not read what is here.
+    `*.NAME` allows any name below NAME, and `*` any at all.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
+        for name in allowed:
+            check_name(name)
+        self._app, self._allowed = app, [name.lower() for name in allowed]
+
+    def _allows(self, host: str) -> bool:
+        return any(
+            allowed in ("*", host)
+            or (allowed.startswith("*.") and host.endswith(allowed[1:]))
+            for allowed in self._allowed
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            host = Headers(scope=scope).get("host", "").lower()
+            end = "]" if host.startswith("[") else ":"
+            host = host.partition(end)[0] + ("]" if end == "]" else "")
+            if not self._allows(host):
+                app = PlainTextResponse(
+                    f"this service is not called {host!r}; start it with --allow-host "
+                    "NAME, or ServiceConfig(hosts=[NAME]), if it is\n",
+                    400,
+                )
+        await app(scope, receive, send)
 
 
 class Bucket:

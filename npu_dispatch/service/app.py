@@ -5,6 +5,7 @@ app.mount("/npu", create_app())      # FastAPI, Starlette, ...
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import sys
@@ -14,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -159,7 +158,7 @@ class _Endpoints:
     def __init__(self, config: ServiceConfig, watcher: Watcher) -> None:
         self._config, self._watcher = config, watcher
         self._clients = 0
-        self._tracing = anyio.Lock()  # one trace at a time: they are large
+        self._tracing = asyncio.Lock()  # one trace at a time: they are large
 
     def routes(self) -> list[BaseRoute]:
         def route(one: Endpoint) -> Route:
@@ -189,7 +188,7 @@ class _Endpoints:
             self._watcher.telemetry.families,
             kept=self._config.kept_seconds,
         )
-        body, content_type = await anyio.to_thread.run_sync(answer)
+        body, content_type = await asyncio.to_thread(answer)
         return Response(body, headers={"Content-Type": content_type})
 
     async def livez(self, _: Request) -> Response:
@@ -208,7 +207,7 @@ class _Endpoints:
         reasons = [
             f"process {process['pid']}: {process['verdict']['text']}"
             for process in self._watcher.snapshot["processes"]
-            if process["verdict"]["kind"] in ("hung", "failed")
+            if process["verdict"]["kind"] in ("stopped", "hung", "failed")
         ]
         status = "not ready" if reasons else "ok"
         body = {"status": status, "reasons": reasons}
@@ -222,7 +221,7 @@ class _Endpoints:
         await self._watcher.ready()
         return JSONResponse(
             [
-                {name: process[name] for name in ("slot", "pid", "time", *names)}
+                {name: process[name] for name in ("id", "pid", "time", *names)}
                 for process in self._watcher.snapshot["processes"]
             ]
         )
@@ -244,9 +243,9 @@ class _Endpoints:
         return await self._of_each("sanitizer", "reports", "errors")
 
     async def pending(self, request: Request) -> Response:
-        """The queued tasks of stream DEVICE:STREAM; `?slot=` and `?limit=`."""
+        """The queued tasks of stream DEVICE:STREAM; `?process=` and `?limit=`."""
         await self._watcher.ready()
-        name, slot = request.path_params["id"], request.query_params.get("slot")
+        name, one = request.path_params["id"], request.query_params.get("process")
         try:
             limit = min(int(request.query_params.get("limit", "100")), _MAX_PENDING)
         except ValueError:
@@ -255,7 +254,7 @@ class _Endpoints:
             _pending(process, stream, max(0, limit))
             for process in self._watcher.snapshot["processes"]
             for stream in process["streams"]
-            if stream["name"] == name and slot in (None, process["slot"])
+            if stream["name"] == name and one in (None, process["id"])
         ]
         if not found:
             raise HTTPException(404, f"no stream {name!r}: expected DEVICE:STREAM")
@@ -282,11 +281,11 @@ class _Endpoints:
         self._clients -= 1
 
     def _chosen(self, request: Request) -> list[ProcessView]:
-        """Return the processes that `?slot=` names, by default all."""
-        slot = request.query_params.get("slot")
-        found = [view for view in self._watcher.views if slot in (None, view.slot)]
+        """Return the processes that `?process=` names, by default all."""
+        one = request.query_params.get("process")
+        found = [view for view in self._watcher.views if one in (None, view.id)]
         if not found:
-            raise HTTPException(404, f"no process {slot!r}" if slot else "no process")
+            raise HTTPException(404, f"no process {one!r}" if one else "no process")
         return found
 
     async def stacks(self, request: Request) -> Response:
@@ -298,7 +297,7 @@ class _Endpoints:
             with self._watcher.scrapes.processes() as processes:
                 return [stacks(view, processes.reader(view)) for view in views]
 
-        return JSONResponse(await anyio.to_thread.run_sync(read))
+        return JSONResponse(await asyncio.to_thread(read))
 
     async def trace(self, request: Request) -> Response:
         """The last `?seconds=` as a file, `?format=` chrome or perfetto."""
@@ -315,11 +314,11 @@ class _Endpoints:
         if not 0 < seconds <= _MAX_TRACE_S:
             raise HTTPException(400, f"seconds: expected up to {_MAX_TRACE_S:g}")
         pids = [view.info.pid for view in views]
-        if self._tracing.statistics().locked:
+        if self._tracing.locked():
             raise HTTPException(503, "another trace is being written")
         async with self._tracing:
             try:
-                data = await anyio.to_thread.run_sync(_trace, pids, seconds, form)
+                data = await asyncio.to_thread(_trace, pids, seconds, form)
             except NotRecordingError as error:
                 raise HTTPException(409, f"{error}; {_HOW_TO_RECORD}") from None
             except TraceError as error:
@@ -407,5 +406,5 @@ def _pending(
             "age_s": stream["age_s"],
             "waits_for": waits.get(stream["name"]),
         }
-    identity = {"slot": process["slot"], "pid": process["pid"]}
+    identity = {"id": process["id"], "pid": process["pid"]}
     return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}

@@ -34,9 +34,13 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
 def _check_names(
     _: click.Context, __: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
+    from npu_dispatch.service.access import check_name  # needs starlette
+
     for name in names:
-        if "*" in name and name != "*" and not ("*" not in name[1:] and name[1] == "."):
-            raise click.BadParameter(f"{name!r}: expected a name, *.NAME or *")
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
     return names
 
 
@@ -78,7 +82,7 @@ def _check_names(
     "--hang-seconds",
     default=10.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, min_open=True),
     help="Seconds without progress after which a process counts as hung.",
 )
 @click.option(

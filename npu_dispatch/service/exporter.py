@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 
-import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -44,9 +43,7 @@ def create_exporter(
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        body, kind = await anyio.to_thread.run_sync(
-            lambda: scrapes.answer(accept, kept=KEPT_SECONDS)
-        )
+        body, kind = await asyncio.to_thread(scrapes.answer, accept, kept=KEPT_SECONDS)
         return Response(body, headers={"Content-Type": kind})
 
     async def livez(_: Request) -> Response:
@@ -70,7 +67,7 @@ async def _tick(scrapes: Scrapes) -> None:
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
-            await anyio.to_thread.run_sync(scrapes.tick)
+            await asyncio.to_thread(scrapes.tick)
         except Exception as error:  # the next one may do; a scrape would tell more
             if repr(error) != told:
                 told = repr(error)
@@ -106,7 +103,7 @@ def serve(pid: int, host: str, port: int) -> int:
         app.middleware_stack = app.build_middleware_stack()
         listener = listen(host, port)
         watched = os.pidfd_open(pid)
-    except (AssertionError, OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         print(error, flush=True)
         return 1
     server = _Server(uvicorn_config(app, _RATE))

@@ -20,9 +20,11 @@ VERDICTS = {
     "host-bound": (3, "yellow"),
     "launch-bound": (4, "orange"),
     "held": (5, "purple"),
-    "blocked": (6, "purple"),
-    "failed": (7, "red"),
-    "hung": (8, "dark-red"),
+    "waiting": (6, "purple"),
+    "blocked": (7, "purple"),
+    "failed": (8, "red"),
+    "hung": (9, "dark-red"),
+    "stopped": (10, "dark-red"),
 }
 _VERDICT = " or ".join(
     f'{code} * process_verdict{{P, kind="{kind}"}}'
@@ -104,7 +106,7 @@ ROWS: dict[str, list[Panel]] = {
             *("Hung", 3),
             "Processes with a stream that has work and makes no progress. "
             "`npu-dispatch dump PID` says where.",
-            'sum(process_verdict{P, kind="hung"}) or vector(0)',
+            'sum(process_verdict{P, kind=~"hung|stopped"}) or vector(0)',
         ),
         _number(
             *("Failed", 3),

@@ -41,8 +41,8 @@ class Endpoint:
 
 
 _SLOT = Parameter(
-    "slot",
-    "The `slot` of one process; by default all processes are meant.",
+    "process",
+    "The `id` of one process; by default all processes are meant.",
     {"type": "string"},
 )
 _NO_SLOT = {404: "There is no such process, or none at all."}
@@ -53,26 +53,13 @@ def _files() -> tuple[Endpoint, ...]:
 
 
 def _health() -> tuple[Endpoint, ...]:
-
-    def ready(path: str) -> Endpoint:
-        return Endpoint(
-            "GET",
-            path,
-            "readyz",
-            "Whether all processes make progress.",
-            "The answer has `status` and `reasons`, one sentence for each process that "
-            "hangs or has failed.",
-            refusals={503: "A stream hangs or has failed; `reasons` says which."},
-        )
-
     return (
         Endpoint(
             "GET",
             "/metrics",
             "metrics",
             "The metrics of all processes.",
-            "The format follows the header `Accept`: Prometheus text, OpenMetrics, or "
-            "OpenMetrics 2.0 with native histograms.",
+            "The format follows the header `Accept`: Prometheus text or OpenMetrics.",
             media="text/plain",
         ),
         Endpoint(
@@ -86,13 +73,20 @@ def _health() -> tuple[Endpoint, ...]:
                 503: "The counters could not be read for 30 seconds, or ten intervals."
             },
         ),
-        ready("/readyz"),
-        ready("/healthz"),
+        Endpoint(
+            "GET",
+            "/readyz",
+            "readyz",
+            "Whether all processes make progress.",
+            "The answer has `status` and `reasons`, one sentence for each process that "
+            "hangs, is stopped or has failed.",
+            refusals={503: "A stream hangs or has failed; `reasons` says which."},
+        ),
     )
 
 
 def _of_processes() -> tuple[Endpoint, ...]:
-    each = "The answer is a list with an object for each process: `slot`, `pid`, `time`"
+    each = "The answer is a list with an object for each process: `id`, `pid`, `time`"
     return (
         Endpoint(
             "GET",
@@ -132,7 +126,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "pending",
             "The queued tasks of a stream.",
             "The answer is a list with an object for each process that has such a "
-            "stream: `slot`, `pid`, `stream`, `queued` and `tasks`. Each task has its "
+            "stream: `id`, `pid`, `stream`, `queued` and `tasks`. Each task has its "
             "number, `task`; the first one has `op`, `age_s` and `waits_for`, too.",
             parameters=(
                 Parameter(
@@ -181,7 +175,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "events",
             "Snapshots as server-sent events.",
             "The first event is named `history`: a list with `time`, `tick` and, of "
-            "each process, `slot`, `pid` and `trend`, for the last ten minutes. Each "
+            "each process, `id`, `pid` and `trend`, for the last ten minutes. Each "
             "later one is a `snapshot`, whose data are what `/api/v1/snapshot` "
             "answers; the newest comes at once.",
             media="text/event-stream",
@@ -228,7 +222,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "/api/v1/stacks",
             "stacks",
             "Where the host waits and what the streams run, by Python line.",
-            "The answer is a list with an object for each process: `slot`, `pid`, "
+            "The answer is a list with an object for each process: `id`, `pid`, "
             "`host_waits`, `streams`, each with its `head` and its last 128 tasks, and "
             "`lines`: how many of those each line launched, and what the host waited "
             "there.",

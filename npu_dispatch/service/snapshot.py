@@ -109,7 +109,7 @@ def process_values(
     edges = waits_for(now)
     syncs = sync_rates(before, now)
     values: dict[str, Any] = {
-        "slot": now.slot,
+        "id": now.id,
         "time": unix_ns(int(now.tick * 1e9)) / 1e9,
         "tick": now.tick,
         "began": now.info.monotonic_ns / 1e9,

@@ -59,7 +59,7 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
             waits=site.waits, wait_seconds=site.wait_ns / 1e9, reason=site.reason
         )
     return {
-        "slot": view.slot,
+        "id": view.id,
         "pid": view.info.pid,
         "host_waits": host_waits(view),
         "streams": streams,

@@ -35,7 +35,7 @@ def trend(process: dict[str, Any]) -> dict[str, Any]:
 
 def point(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Return what is kept of a snapshot."""
-    kept = ("slot", "pid", "trend")
+    kept = ("id", "pid", "trend")
     return {
         "time": snapshot["time"],
         "tick": snapshot["tick"],

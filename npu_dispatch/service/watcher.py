@@ -67,7 +67,7 @@ class Watcher:
         self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
         self._killed = Killed(processes)
         self._interval, self._hang_seconds = interval, hang_seconds
-        self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
+        self._past: deque[tuple[float, dict[str, _Reading]]] = deque()
         self._news = asyncio.Condition()
         self._number = 0
         self._told = ""  # the failure that was logged last
@@ -130,18 +130,20 @@ class Watcher:
                 reader = processes.reader(view)
                 lines = reader.waits_by_site() if reader else []
                 ops = reader.ops() if reader else []
-                readings[view.slot] = _Reading(view, lines, ops)
-        past = self._earlier(time.monotonic() - _SMOOTH_S)
+                readings[view.id] = _Reading(view, lines, ops)
+        now = time.monotonic()
+        past = self._earlier(now - _SMOOTH_S)
         self.snapshot = {
             "time": time.time(),
-            "tick": time.monotonic(),
+            "tick": now,
             "interval": self._interval,
             "processes": [
-                self._values(past.get(slot), now) for slot, now in readings.items()
+                self._values(past.get(who), reading)
+                for who, reading in readings.items()
             ],
             "killed": self._killed.look(),
         }
-        self._past.append(readings)
+        self._past.append((now, readings))
 
     def _values(self, before: _Reading | None, now: _Reading) -> dict[str, Any]:
         return process_values(
@@ -154,12 +156,17 @@ class Watcher:
         )
 
     def _earlier(self, moment: float) -> dict[str, _Reading]:
-        """Return the newest reading before `moment`, or else the oldest."""
+        """Return the newest reading before `moment`, or else the oldest.
+
+        Those that no later call can need are forgotten.
+        """
+        while len(self._past) > 1 and self._past[1][0] <= moment:
+            self._past.popleft()
         found: dict[str, _Reading] = {}
-        for readings in self._past:
-            for slot, reading in readings.items():
-                if reading.view.tick <= moment or slot not in found:
-                    found[slot] = reading
+        for _, readings in self._past:
+            for who, reading in readings.items():
+                if reading.view.tick <= moment or who not in found:
+                    found[who] = reading
         return found
 
     async def events(self) -> AsyncIterator[tuple[str, bytes]]:

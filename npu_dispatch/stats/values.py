@@ -32,19 +32,6 @@ def _places(
     return tuple(places)
 
 
-@lru_cache(maxsize=64)
-def _bounds_of_buckets(
-    bounds: tuple[float, ...], per_octave: int, n: int
-) -> list[tuple[int, tuple[float, ...]]]:
-    """Return each bucket's first bound, and the shares of it below each bound."""
-    places = _places(bounds, per_octave, n)
-    found = []
-    for b in range(n):
-        first = sum(at < b for at, _ in places)
-        found.append((first, tuple(share for at, share in places if at == b)))
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts by size, `per_octave` (1 or 4) buckets to each power of two.
@@ -97,31 +84,6 @@ class Histogram:
             before[b] + int(self.buckets[b] * share) if share else before[b]
             for b, share in places
         ]
-
-    def between(self, bounds: Sequence[float]) -> dict[int, int]:
-        """Return how many values lie above bounds[i - 1] and not above bounds[i].
-
-        Only those i that have any are returned, rising. Values above all bounds count
-        at the last i. These are the differences of below(), but the time this takes
-        depends on the filled buckets alone.
-        """
-        found: dict[int, int] = {}
-        table = _bounds_of_buckets(tuple(bounds), self.per_octave, len(self.buckets))
-        last = len(bounds) - 1
-        for (i, shares), n in zip(table, self.buckets, strict=True):
-            if not n:
-                continue
-            done = 0
-            for share in shares:
-                count = int(n * share)
-                if count > done:
-                    found[i] = found.get(i, 0) + count - done
-                    done = count
-                i += 1
-            if n > done:
-                i = min(i, last)
-                found[i] = found.get(i, 0) + n - done
-        return found
 
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(

@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = [
     "has_ended",
     "is_here",
+    "is_stopped",
     "lives",
     "pid_namespace",
     "process_start",
@@ -44,6 +45,15 @@ def has_ended(pid: int) -> bool:
     except OSError:
         return False
     return not fields or fields[_STATE] in (b"Z", b"X")
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped a process."""
+    try:
+        fields = stat_fields(pid)
+    except OSError:
+        return False
+    return bool(fields) and fields[_STATE] in (b"T", b"t")
 
 
 def process_start(pid: int) -> int:

@@ -107,6 +107,14 @@ class UntrustedFile:
             return None
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
+    def lock(self, how: int) -> bool:
+        """Take or give back a lock of flock(2); False where another one has it."""
+        try:
+            fcntl.flock(self._file, how)
+        except BlockingIOError:
+            return False
+        return True
+
     def grow(self) -> None:
         """Take in what its process has added to its end since it was opened."""
         self.size = os.fstat(self._file).st_size

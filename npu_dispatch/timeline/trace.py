@@ -197,13 +197,12 @@ def of_processes(
                 ended = error
                 continue
             running.append(pid)
-            if file.wanted:
+            if file.wanted and not file.followed:
                 continue
             recorder = recorders[pid] = Recorder(file, segment_file(pid))
             stack.callback(recorder.close)
-            file.skip()
-            file.following = file.wanted = True
-            stack.callback(_leave, file)
+            file.follow()
+            stack.callback(file.leave)
         if ended and not running:
             raise ended
         end = time.monotonic() + seconds
@@ -223,11 +222,6 @@ def of_processes(
         if ended and not found:
             raise ended
         return found
-
-
-def _leave(file: TraceFile) -> None:
-    file.wanted = False
-    file.unfollow()
 
 
 class NotRecordingError(RuntimeError):

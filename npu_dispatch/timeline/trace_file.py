@@ -6,6 +6,7 @@ neither torch nor the extension, and needs no help from the traced process.
 
 from __future__ import annotations
 
+import fcntl
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -186,12 +187,36 @@ class TraceFile:
             ring = self.rings.setdefault(index, Ring(device, stream, []))
             self._read(ring, at)
 
-    def unfollow(self) -> None:
-        """Let the process overwrite records again without counting them."""
-        self.following = False
-        for index in self.rings:
-            at = self._rings_at + index * self._ring_bytes
-            self._put(at + _TAKEN_AT, struct.pack("<Q", 0))
+    @property
+    def followed(self) -> bool:
+        """Whether the process keeps records because somebody follows it now."""
+        if not self._file.lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return True
+        self._file.lock(fcntl.LOCK_UN)
+        return False
+
+    def follow(self) -> None:
+        """Have the process keep records from now on, until all who follow have left.
+
+        The first one also has it count what it overwrites before that one has read it.
+        """
+        self.skip()
+        self.following = not self.followed
+        self._file.lock(fcntl.LOCK_SH)
+        self.wanted = True
+
+    def leave(self) -> None:
+        """End what follow() began."""
+        if self.following:
+            self.following = False
+            for index in self.rings:
+                at = self._rings_at + index * self._ring_bytes
+                self._put(at + _TAKEN_AT, struct.pack("<Q", 0))
+        # Given back first: two that leave at once would each find the other's.
+        self._file.lock(fcntl.LOCK_UN)
+        if self._file.lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            self.wanted = False
+            self._file.lock(fcntl.LOCK_UN)
 
     def skip(self) -> None:
         """Forget what was written before now."""

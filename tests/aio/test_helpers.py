@@ -78,6 +78,9 @@ async def test_run_returns_computed_results(stream):
     assert stream.query()
     z = await aio.run(torch.sub, y, parts[0])
     assert z.tolist() == [float(i * 2 - i - 1) for i in range(10)]
+    for where in (None, stream):
+        z = await aio.run(torch.sub, y, other=parts[0], alpha=2, stream=where)
+        assert z.tolist() == [-2.0] * 10
 
 
 async def test_run_raises_what_the_call_raises_and_what_the_device_found(stream):

@@ -30,7 +30,7 @@ NAMES = [(n, error) for error, names in TAKES_A_DEVICE.items() for n in names.sp
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "error"), NAMES, ids=[name for name, _ in NAMES])
-def test_a_device_that_is_none(name, error):
+def test_a_device_that_is_none(name, error, sensors):
     function, state = getattr(npu, name), npu.current_device()
 
     for other in ("cpu", "cuda:0", torch.device("cpu")):
@@ -49,7 +49,7 @@ def test_a_device_that_is_none(name, error):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name, _ in NAMES])
-def test_all_ways_to_name_a_device(name):
+def test_all_ways_to_name_a_device(name, sensors):
     function = getattr(npu, name)
 
     for way in (0, "npu", "npu:0", torch.device("npu"), npu.device(0)):

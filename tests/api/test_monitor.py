@@ -17,7 +17,7 @@ SENSORS = ["utilization", "memory_usage", "temperature", "power_draw", "clock_ra
 
 
 @pytest.mark.parametrize("name", SENSORS)
-def test_a_sensor_gives_a_whole_number_on_any_thread(name):
+def test_a_sensor_gives_a_whole_number_on_any_thread(name, sensors):
     with ThreadPoolExecutor() as pool:
         value = pool.submit(getattr(torch.npu, name), 0).result()
 
@@ -41,14 +41,26 @@ def test_the_first_look_tells_of_now_and_not_of_the_life_of_the_process():
     assert load._Window().percent(0, lambda index: 10**18) == 0
 
 
-@pytest.mark.parametrize("percent", [0, 50, 100])
-def test_temperature_and_power_are_modelled_by_the_load(monkeypatch, percent):
-    monkeypatch.setattr(load, "_compute", SimpleNamespace(percent=lambda *_: percent))
+def test_sensors_are_those_of_the_cores(sensors, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
 
-    assert torch.npu.temperature() == 35 + percent * 40 // 100
-    assert torch.npu.power_draw() == 60_000 + percent * 2500
-    for sensor in (torch.npu.temperature, torch.npu.power_draw):
-        assert "not a measurement" in sensor.__doc__
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+        sensors.use(joules=2.5)
+
+    fake = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+    monkeypatch.setattr(load, "time", fake)
+
+    assert torch.npu.temperature() == 61
+    assert torch.npu.clock_rate() == 2400
+    assert torch.npu.power_draw() == 25_000
+
+
+@pytest.mark.parametrize("name", ["temperature", "power_draw", "clock_rate"])
+def test_a_machine_without_a_sensor_says_so(name, sensors):
+    sensors.remove()
+    with pytest.raises(RuntimeError, match=r"this machine tells no .* no sensors of"):
+        getattr(torch.npu, name)()
 
 
 def test_a_device_computes_as_long_as_its_launchers_run(monkeypatch):

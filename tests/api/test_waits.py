@@ -86,7 +86,7 @@ GETTERS: dict[str, Callable[[Held], object]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GETTERS)
-def test_a_getter_does_not_wait(name, held):
+def test_a_getter_does_not_wait(name, held, sensors):
     with npu.sync_guard("error"):
         GETTERS[name](held)
 

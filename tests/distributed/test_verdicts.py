@@ -12,7 +12,7 @@ from ranks import HEAD
 
 from npu_dispatch.ranks.all_ranks import from_segments
 from npu_dispatch.ranks.calls import jobs_of
-from npu_dispatch.ranks.verdict import slowness, verdict
+from npu_dispatch.ranks.verdict import _Job, slowness, verdict
 
 # The network is this machine's, or the one that is named.
 START = """
@@ -259,3 +259,19 @@ def test_a_rank_that_nearly_always_comes_last_is_slow_and_no_other():
         [(0.001, 0.0)] * 30,  # it costs them little
     ):
         assert slowness(job(well)) == verdict(job(well)) == "", well
+
+
+@pytest.mark.parametrize(
+    ("called", "says"), [([], " since 22 s"), ([3], " since 22 s"), ([3, 30], "")]
+)
+def test_a_line_that_is_passed_again_and_again_is_not_told_as_one_stay(called, says):
+    second = 10**9
+    dump = {
+        "rank": 0,
+        "time_ns": 30 * second,
+        "pg_config": {},
+        "process": {"line": "a.py:9 in step", "line_since_ns": 8 * second},
+        "entries": [{"time_created_ns": at * second} for at in called],
+    }
+
+    assert _Job([dump])._python(0) == f"its Python is at a.py:9 in step{says}"

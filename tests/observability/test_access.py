@@ -65,6 +65,7 @@ def test_names_that_are_answered(client):
         with client(hosts=(given,)) as c:
             answer = c.get("/livez", headers={"Host": asked})
         assert answer.status_code == status, (given, asked)
+        assert ("--allow-host" in answer.text) == (status == 400)
 
 
 async def test_a_client_in_a_loop_waits_for_its_refusals(monkeypatch):
@@ -161,8 +162,8 @@ def test_the_token_is_good_for_reading_and_the_administrators_too(client):
 
 def test_a_browser_gets_a_cookie_for_the_token(client):
     with client(token=TOKEN) as c:
-        answer = c.get(f"/?slot=0&token={TOKEN}")
-        assert (answer.status_code, answer.headers["location"]) == (303, "?slot=0")
+        answer = c.get(f"/?process=0&token={TOKEN}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "?process=0")
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie

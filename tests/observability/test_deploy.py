@@ -28,7 +28,7 @@ def process(host: str, rank: int, kind: str = "device-bound", **more: str) -> Se
         f"{N}consumer_heartbeat_timestamp_seconds{{{s}}}": "0+15x240",
         f"{N}queue_depth{{{s}}}": "8000x240",  # full, as is usual of a device-bound one
         f"{N}queue_capacity{{{s}}}": "8192x240",
-        f'{N}async_errors_total{{{d},code="error"}}': "3x240",
+        f'{N}async_errors_total{{{d},code="error"}}': "0x240",
         f"{N}memory_allocated_bytes{{{d}}}": "94x240",
         f"{N}memory_limit_bytes{{{d}}}": "100x240",
         f"{N}memory_deferred_free_bytes{{{s}}}": "19x240",
@@ -88,27 +88,29 @@ HANGS = process("b", 2, "hung")
 # What brings each alert about: series, one value every 15 s, for an hour. The first
 # half of each is well.
 CAUSES: dict[str, Series] = {
-    "ProcessHung": HANGS,
-    "StreamPoisoned": process("a", 1, S_stream_error_state="_x120 1x119"),
-    "LaunchThreadDead": process(
+    "NpuProcessHung": HANGS,
+    "NpuStreamPoisoned": process("a", 1, S_stream_error_state="_x120 1x119"),
+    "NpuLaunchThreadDead": process(
         "a", 1, S_consumer_heartbeat_timestamp_seconds="0+15x120 1800x119"
     ),
-    "DataRace": process("a", 1, D_sanitizer_reports_total__kind__race_ww="_x200 1x39"),
-    "SyncInGuardedRegion": process(
+    "NpuDataRace": process(
+        "a", 1, D_sanitizer_reports_total__kind__race_ww="_x200 1x39"
+    ),
+    "NpuSyncInGuardedRegion": process(
         "a", 1, D_sync_violations_total__reason__item="_x200 2x39"
     ),
-    "AsyncError": process("a", 1, D_async_errors_total__code__error="3x210 4x29"),
-    "NearOOM": process("a", 1, D_memory_allocated_bytes="96x240"),
-    "DeferredFree": process("a", 1, S_memory_deferred_free_bytes="21x240"),
+    "NpuAsyncError": process("a", 1, D_async_errors_total__code__error="0x210 1x29"),
+    "NpuNearOOM": process("a", 1, D_memory_allocated_bytes="96x240"),
+    "NpuDeferredFree": process("a", 1, S_memory_deferred_free_bytes="21x240"),
     # It waits for nobody, and three others for it.
-    "RankStraggler": process("b", 2, G_collective_wait_seconds_total="0x240"),
-    "HostBlocked": process("b", 3, "blocked"),
-    "LaunchBound": process("b", 3, "launch-bound"),
-    "TraceDrop": process("b", 3, P_trace_events_dropped_total="0+9x240"),
-    "ProcessKilled": host("a", exporter_processes_killed_total="2x210 3x29"),
-    "TargetDown": host("a", up="1x200 0x39"),
-    "SegmentsUnreadable": host("a", exporter_segments_stale="1x240"),
-    "ExporterSlow": host("a", exporter_scrape_duration_seconds="3x240"),
+    "NpuRankStraggler": process("b", 2, G_collective_wait_seconds_total="0x240"),
+    "NpuHostBlocked": process("b", 3, "blocked"),
+    "NpuLaunchBound": process("b", 3, "launch-bound"),
+    "NpuTraceDrop": process("b", 3, P_trace_events_dropped_total="0+9x240"),
+    "NpuProcessKilled": host("a", exporter_processes_killed_total="2x210 3x29"),
+    "NpuTargetDown": host("a", up="1x200 0x39"),
+    "NpuSegmentsUnreadable": host("a", exporter_segments_stale="1x240"),
+    "NpuExporterSlow": host("a", exporter_scrape_duration_seconds="3x240"),
 }
 # What is not right, but lasts too short, or has another cause.
 NOT_YET: dict[str, Series] = {
@@ -170,6 +172,37 @@ def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
     judge(tmp_path, *((name, ill, {"55m": [name]}) for name, ill in CAUSES.items()))
 
 
+def test_a_straggler_of_two_ranks_is_told_of_the_whole_time(tmp_path: Path):
+    """The median of two ranks would be half of what the other one waits."""
+    pair = {
+        key.replace("01234567", "89abcdef"): value
+        for rank, waits in ((0, "0x240"), (1, "0+5.25x240"))
+        for key, value in process(
+            "a", rank, G_collective_wait_seconds_total=waits
+        ).items()
+        if "collective" in key
+    }
+    judge(tmp_path, ("two ranks", pair, {"55m": ["NpuRankStraggler"]}))
+
+
+def test_an_error_is_told_once_also_after_its_exporter_was_away(tmp_path: Path):
+    errors = {
+        "before the first scrape": ("_x20 1x219", {"6m": ["NpuAsyncError"], "11m": []}),
+        "of before": ("1x40 _x60 1x139", {"26m": [], "30m": []}),
+    }
+    judge(
+        tmp_path,
+        *(
+            (
+                name,
+                process("a", 1, D_async_errors_total__code__timeout=values),
+                expected,
+            )
+            for name, (values, expected) in errors.items()
+        ),
+    )
+
+
 def test_nothing_fires_where_all_is_well(tmp_path: Path):
     nothing = {f"{minute}m": [] for minute in (1, 2, 5, 10, 26, 31, 40, 55, 59)}
     # Races found before the first scrape are told for ten minutes, and then no more.
@@ -178,7 +211,7 @@ def test_nothing_fires_where_all_is_well(tmp_path: Path):
         tmp_path,
         ("well", {}, nothing),
         *((name, series, nothing) for name, series in NOT_YET.items()),
-        ("known", known, {"1m": ["DataRace"], "11m": [], "40m": []}),
+        ("known", known, {"1m": ["NpuDataRace"], "11m": [], "40m": []}),
     )
 
 
@@ -200,6 +233,6 @@ def test_the_runbooks_are_where_the_one_who_exports_says():
     address = "https://docs.example.org/npu/"
     done = CliRunner().invoke(main, ["export", "alerts", "--docs-url", address])
 
-    assert f"{address}observability.md#processhung" in done.output
+    assert f"{address}observability.md#npuprocesshung" in done.output
     for text in (done.output, exported("alerts"), exported("kubernetes")):
         assert "DOCS" not in text  # the placeholder

@@ -291,8 +291,7 @@ def stages(trainer):
     program.say("on")
     assert program.line() == "traced"
     with TraceFile(trace_path(program.pid)) as trace:
-        trace.skip()
-        trace.wanted = trace.following = True
+        trace.follow()
         program.say("on")
         # A reader that has once read and then falls behind.
         for rounds in range(200):
@@ -302,8 +301,7 @@ def stages(trainer):
                 trace.read()
             if is_fed(metrics.read(), "trace_events_dropped", {}):
                 break
-        trace.wanted = False
-        trace.unfollow()
+        trace.leave()
     program.say("enough")
     assert program.line() == "done"
     found["done"] = metrics.read()

@@ -67,6 +67,6 @@ def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):
     points = json.loads(past[1])
     newest, later = json.loads(now[1]), json.loads(next_[1])
     assert points[0]["tick"] < newest["tick"] < later["tick"]
-    assert set(points[0]["processes"][0]) == {"slot", "pid", "trend"}
+    assert set(points[0]["processes"][0]) == {"id", "pid", "trend"}
     assert newest["processes"][0]["pid"] == ghost
     assert newest["interval"] == 0.01

@@ -46,7 +46,7 @@ def process(write_segment, ghost) -> Process:
     with Processes(directory=write_segment(ghost, fields, streams=2)) as processes:
         [view] = processes.refresh()
     values = process_values(None, view, 10.0)
-    values |= {"name": "train.py", "slot": "0", "rank": ""}
+    values |= {"name": "train.py", "id": "0", "rank": ""}
     return with_trend(with_verdict(values, "device-bound"), waits={})
 
 
@@ -92,7 +92,7 @@ def legend(browser, id_: str) -> dict[str, str]:
 
 
 def two(process: Process) -> tuple[Process, Process]:
-    other = process | {"slot": "1", "pid": process["pid"] + 1, "name": "eval.py"}
+    other = process | {"id": "1", "pid": process["pid"] + 1, "name": "eval.py"}
     return process, other
 
 
@@ -146,7 +146,7 @@ def test_the_page_opens_on_who_needs_people_and_hides_who_launched_nothing(
     browser, show, process
 ):
     first, second = two(process)
-    nothing = process | {"slot": "2", "pid": 99, "launched": False}
+    nothing = process | {"id": "2", "pid": 99, "launched": False}
     show(snapshot(1, first, nothing, with_verdict(second, "hung")))
 
     rows = browser.find_elements(By.CSS_SELECTOR, "#processes tbody tr")
@@ -341,7 +341,7 @@ def test_ten_minutes_are_kept_and_one_is_shown_until_somebody_asks(
     for tick in range(500):
         depth = 700 if tick == 20 else 3
         one = with_trend(process, depths={"0:0": depth})
-        kept = {name: one[name] for name in ("slot", "pid", "trend")}
+        kept = {name: one[name] for name in ("id", "pid", "trend")}
         past.append({"time": 0.0, "tick": tick, "processes": [kept]})
     feed.send(past, "history")
     show(snapshot(500, with_trend(process, depths={"0:0": 3})))
@@ -443,7 +443,7 @@ def test_each_kind_has_a_colour_a_word_and_a_symbol(browser, show, process, sche
     several = []
     for i, kind in enumerate(KINDS):
         one = with_verdict(process, kind, at="/a/b.py:3 in f", action="Do `this`.")
-        several.append(one | {"slot": str(i), "pid": 100 + i})
+        several.append(one | {"id": str(i), "pid": 100 + i})
     dead = {"pid": 7, "name": "", "rank": "", "job_id": "", "time": 1.7e9, "tick": 1.0}
     show(snapshot(2, *several, killed=(dead | {"at": ""},)))
     browser.execute_script(

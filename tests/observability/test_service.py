@@ -93,8 +93,8 @@ def test_what_it_cannot_answer_is_said_in_json(client):
             ("/api/v1/trace?seconds=soon", 400),
             ("/api/v1/trace?seconds=1e9", 400),
             ("/api/v1/trace?format=vcr", 400),
-            ("/api/v1/trace?slot=77", 404),
-            ("/api/v1/stacks?slot=77", 404),
+            ("/api/v1/trace?process=77", 404),
+            ("/api/v1/stacks?process=77", 404),
             ("/nothing", 404),
         ):
             answer = c.get(path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
+from subprocess import PIPE
 
 import pytest
 from starlette.testclient import TestClient
@@ -271,3 +274,54 @@ def test_all_that_tell_of_a_process_say_the_same(trainer):
     assert (row.verdict, told["kind"], found) == ("failed",) * 3
     assert told["at"] == row.at
     assert told["action"]
+
+
+def test_a_rank_that_waits_for_others_is_not_bound_by_its_device(views):
+    """Its stream runs the collective meanwhile, or its host waits for the value."""
+    for streams in ([busy(0.99)], [busy(0.3, full_wait_ns=SECOND // 2)]):
+        before, now = views(*streams)
+        alone = judge(before, now)
+        verdict = judge(before, now._replace(waited_ns=before.waited_ns + SECOND))
+
+        assert alone.kind in ("device-bound", "blocked")
+        assert verdict.kind == "waiting", verdict
+        assert "100%" in verdict.text
+        assert "--all-ranks" in verdict.action
+
+
+def test_a_pause_between_two_steps_is_not_idleness(views):
+    _, now = views(busy(0.9))
+    paused = now._replace(tick=now.tick + 0.25, quiet_since=now.tick)
+    later = now._replace(tick=now.tick + 5, quiet_since=now.tick)
+
+    assert now.streams[0].stats.submitted > 0
+    assert judge(now, paused).kind == judge(None, paused).kind != "idle"
+    assert judge(now, later).kind == "idle"
+
+
+STOPPED = """
+import sys, torch
+x = torch.ones(3, device="npu")
+torch.npu.synchronize()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_that_a_signal_has_stopped_is_not_hung(fresh_python):
+    pipes = {"stdin": PIPE, "stdout": PIPE}
+    with fresh_python.start("-c", STOPPED, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        with Processes(pid=process.pid) as processes:
+            [before] = processes.refresh()
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            [now] = processes.refresh()
+            verdict = judge(before, now, hang_seconds=0)
+            process.send_signal(signal.SIGCONT)
+        process.communicate("\n")
+
+    assert not before.stopped
+    assert verdict.kind == "stopped"
+    assert f"kill -CONT {process.pid}" in verdict.action
+    assert attention(verdict.kind) == 0

@@ -132,7 +132,6 @@ class Watch:
         self._states: dict[str, tuple[str, dict[str, str], str]] = {}
         self.fired: dict[tuple[str, str], float] = {}  # alert, program: first moment
         self.pending: set[str] = set()
-        self._names: dict[tuple[str, str], str] = {}  # program by instance, process
 
     def look(self) -> None:
         """Print each alert that is new, has begun to fire, or is over."""
@@ -141,7 +140,7 @@ class Watch:
             labels, state = alert["labels"], alert["state"]
             key = json.dumps(labels, sort_keys=True)
             known = self._states.get(key)
-            program = known[2] if known and known[2] else self._program(labels)
+            program = self._programs.name_of(labels.get("process", ""))
             now[key] = state, labels, program
             if known is None or known[0] != state:
                 say(state=state, labels=labels, program=program, value=alert["value"])
@@ -154,18 +153,6 @@ class Watch:
             if key not in now:
                 say(state="over", labels=labels, program=program)
         self._states = now
-
-    def _program(self, labels: dict[str, str]) -> str:
-        """Return which program's series an alert is about, "" if of no single one."""
-        asked = labels.get("instance", ""), labels.get("process", "")
-        if asked[1] and asked not in self._names:
-            instance, process = asked
-            wanted = f'instance="{instance}",process="{process}"'
-            query = f"last_over_time(npu_dispatch_process_info{{{wanted}}}[10m])"
-            pids = {found["metric"]["pid"] for found in self._prometheus.ask(query)}
-            if len(pids) == 1:
-                self._names[asked] = self._programs.name_of(*pids)
-        return self._names.get(asked, "")
 
     def seen(self, pid: int) -> bool:
         """Return whether three scrapes have had that process."""

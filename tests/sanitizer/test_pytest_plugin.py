@@ -268,6 +268,23 @@ def test_a_bad_number_is_a_usage_error(flag: str):
         parser.parse([flag])
 
 
+@pytest.mark.parametrize(
+    ("flag", "needs"),
+    [
+        ("--npu-seed=0", "--npu-schedules"),
+        ("--npu-length=8", "--npu-schedules"),
+        ("--npu-suppressions=known", "--npu-sanitize"),
+    ],
+)
+def test_an_option_without_the_one_that_it_is_about_is_a_usage_error(
+    suite, flag, needs
+):
+    outcomes, text = suite(flag, test_suite=SUITE)
+
+    assert not outcomes
+    assert f"{flag.partition('=')[0]} has an effect only with {needs}" in text
+
+
 def test_schedules_multiply_tests_and_name_their_seeds(suite):
     flags = ("--npu-schedules=12", "--npu-seed=3")
     outcomes, _ = suite(*flags, only="ordered", test_suite=SUITE)

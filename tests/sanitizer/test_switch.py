@@ -323,11 +323,14 @@ def test_the_command_reports_and_exits_with_66(command):
     script = command.folder / "a race.py"
     assert result.returncode == 66, result.stderr
     assert f"{script}:6" in result.stderr
-    assert "1 findings" in result.stderr
+    assert "1 finding\n" in result.stderr
     [found] = json.loads((command.folder / "found.sarif").read_text())["runs"]
     [result] = found["results"]
     place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == quote(str(script))
+    assert place["artifactLocation"] == {
+        "uri": quote(script.name),
+        "uriBaseId": "%SRCROOT%",
+    }
     assert place["region"]["startLine"] == 6
     [report] = json.loads((command.folder / "found.json").read_text())
     assert report["kind"] == result["ruleId"] == "write/write"

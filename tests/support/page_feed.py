@@ -129,7 +129,7 @@ def ranks(process: dict[str, Any], number: int, slow: int) -> list[dict[str, Any
         late = rank == slow
         kind = "launch-bound" if late else "blocked"
         text = "device idle 71 %" if late else "the host waits 62 % of the time"
-        name = {"name": "train.py", "slot": str(rank), "pid": 4000 + rank}
+        name = {"name": "train.py", "id": str(rank), "pid": 4000 + rank}
         one = with_verdict(process, kind, text=f"{kind}: {text}")
         one |= name | {"rank": str(rank), "world_size": str(number), "job_id": "77"}
         one["launches_per_s"] = 4180.0 + rank

@@ -194,6 +194,45 @@ def test_this_process_is_traced_while_it_runs_and_not_afterwards():
         assert not any(ring.chunks for ring in file.rings.values())
 
 
+def test_each_of_two_who_record_at_once_gets_all_of_its_own_time():
+    x = torch.ones(3, device="npu")
+    torch.npu.synchronize()
+    launched: dict[str, int] = {"outer": 0, "inner": 0}
+
+    def launch(who: str) -> None:
+        if launched[who] == 5000:
+            return  # more than the process keeps while nobody reads would be lost
+        for _ in range(100):
+            x.add_(1)
+        torch.npu.synchronize()
+        launched[who] += 100
+
+    def inner(_: float) -> None:
+        launch("inner")
+
+    recorded = []
+
+    def outer(_: float) -> None:
+        launch("outer")
+        if not recorded:
+            recorded.append(trace.of_process(os.getpid(), 0.2, wait=inner))
+
+    recorded.append(trace.of_process(os.getpid(), 0.5, wait=outer))
+
+    def tasks(process: Process) -> int:
+        return sum(
+            s.name.startswith("aten::add_") for t in process.streams for s in t.slices
+        )
+
+    within, whole = recorded
+    everything = sum(launched.values())
+    assert tasks(within) == launched["inner"] > 100
+    # The launcher looks now and then whether it is to keep records.
+    assert everything - 200 <= tasks(whole) <= everything
+    with TraceFile.of_process(os.getpid()) as file:
+        assert not file.wanted
+
+
 def test_a_reader_that_comes_late_knows_how_much_it_lost():
     torch.npu.init()
     with TraceFile(trace_path(os.getpid())) as file:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from npu_dispatch.cli import main
 from npu_dispatch.cli.group import COMMANDS
@@ -201,7 +202,7 @@ def test_the_sanitizer_knows_the_device_by_its_other_names(
 
     assert result.returncode == 66, result.stderr
     assert "script.py:6" in result.stderr
-    assert "npu sanitizer: 1 findings" in result.stderr
+    assert "npu sanitizer: 1 finding" in result.stderr
 
 
 def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):
@@ -242,3 +243,45 @@ print(x.sum().item())
     assert figures["latency_us_p50"] > 0
     assert figures["peak_memory"]["0"] >= 512
     assert "item" in figures["blocked_ms"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--json", "{}"],
+        ["sanitize", "--json", "{}"],
+        ["sanitize", "--sarif", "{}"],
+        ["trace", "-o", "{}"],
+        ["plan", "--json", "{}"],
+        ["plan", "--html", "{}"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_program_runs(
+    tmp_path, command
+):
+    (tmp_path / "file").touch()
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit('it ran')")
+    for where, why in (("file/x.json", "cannot make the folder"), ("", "is a folder")):
+        words = [word.format(tmp_path / where) for word in command]
+        result = CliRunner().invoke(main, [*words, str(script)])
+        assert result.exit_code == 2, result.output
+        assert why in result.output
+        assert "it ran" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["postmortem", "--tasks", "0"], "x>=1"),
+        (["top", "--interval", "-1"], "x>=0"),
+        (["serve", "--hang-seconds", "0"], "x>0"),
+        (["dump", "abc"], "expected the number of one process, found 'abc'"),
+        (["dump", "1", "2"], "expected the number of one process, found '1 2'"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_a_usage_error(command, says):
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 2, result.output
+    assert says in result.output

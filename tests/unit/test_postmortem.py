@@ -69,6 +69,38 @@ def test_a_reader_without_descriptors_takes_no_living_process_for_dead():
         assert [view.info.pid for view in processes.refresh()] == [own]
 
 
+CHILD = """
+import multiprocessing, sys
+from pathlib import Path
+
+def work(results):
+    import torch
+    from npu_dispatch import _C
+    results.put((torch.ones(3, device="npu").add(1).tolist(), _C.segment_path()))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    results = context.SimpleQueue()
+    child = context.Process(target=work, args=(results,))
+    child.start()
+    values, path = results.get()
+    child.join()
+    left = [p.name for p in Path(path).parent.glob(f"{child.pid}*")]
+    print(values, child.exitcode, left)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_child_of_multiprocessing_that_ends_was_not_killed(
+    fresh_python, tmp_path, method
+):
+    program = tmp_path / "parent.py"
+    program.write_text(CHILD)
+
+    with fresh_python.start(str(program), method, stdout=PIPE) as process:
+        assert process.stdout.read() == "[2.0, 2.0, 2.0] 0 []\n"
+
+
 @pytest.fixture
 def killed(fresh_python):
     """Start the program; return its number once it has died of its kernel."""

@@ -104,7 +104,7 @@ def _edge(kind: str, first: Access, second: Access) -> str:
     if kind == "use-after-free":
         return "a reference that keeps the memory until the launch"
     if kind == "allocator-reuse":
-        return f"{done} finished before its memory is given out again"
+        return f"{done} finished before its memory is allocated again"
     if kind == "overwritten-result":
         return "a replay of the graph whose result it is, behind that of the other one"
     return f"{done} finished before {second.op} on {second.stream}"

@@ -1,7 +1,6 @@
 """How busy the devices are, and what else a board would report.
 
-A virtual device has no sensors: temperature and power are functions of its
-load. Load and memory are measured.
+A virtual device computes on this machine's cores, so its sensors are theirs.
 """
 
 from __future__ import annotations
@@ -29,9 +28,11 @@ __all__ = [
     "utilization",
 ]
 
-_IDLE_CELSIUS, _BUSY_CELSIUS = 35, 75
-_IDLE_MILLIWATT, _BUSY_MILLIWATT = 60_000, 310_000
-_NOMINAL_MHZ = 1000
+# What psutil calls the sensors of processors.
+_OF_CORES = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
+# The energy that the processors have used, in uJ (Intel's and AMD's RAPL).
+_ENERGY = Path("/sys/class/powercap")
+_POWER_WINDOW_S = 0.1
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _SHORTEST_WINDOW_NS = 10 * _TICK_NS  # the threads' clock has such coarse ticks
 
@@ -128,29 +129,56 @@ def memory_usage(device: Device = None) -> int:
 
 
 def temperature(device: Device = None) -> int:
-    """Return degrees Celsius: 35 when idle to 75 at full load.
+    """Return the degrees Celsius of the hottest of this machine's cores.
 
-    It is a model of the load, not a measurement, as a virtual device has no sensors.
+    Raises RuntimeError where they have no sensor. Mirrors torch.cuda.temperature.
     """
-    return _by_load(device, _IDLE_CELSIUS, _BUSY_CELSIUS)
+    _index(device)
+    sensors = psutil.sensors_temperatures()
+    found = [one.current for name in _OF_CORES for one in sensors.get(name, [])]
+    if not found:
+        raise RuntimeError(_without("temperature sensor of its cores"))
+    hottest: float = max(found)
+    return round(hottest)
 
 
 def power_draw(device: Device = None) -> int:
-    """Return milliwatts: 60000 when idle to 310000 at full load.
+    """Return the milliwatts that this machine's processors draw, by RAPL.
 
-    It is a model of the load, not a measurement, as a virtual device has no sensors.
+    Watches for a tenth of a second. Raises RuntimeError where there is no RAPL, or
+    where this user must not read it. Mirrors torch.cuda.power_draw.
     """
-    return _by_load(device, _IDLE_MILLIWATT, _BUSY_MILLIWATT)
+    _index(device)
+    try:
+        before, began = _energy_uj(), time.monotonic()
+        time.sleep(_POWER_WINDOW_S)
+        return round((_energy_uj() - before) / (time.monotonic() - began) / 1e3)
+    except OSError as error:
+        raise RuntimeError(f"{_without('power meter')}: {error}") from None
 
 
-def _by_load(device: Device, idle: int, busy: int) -> int:
-    return idle + (busy - idle) * utilization(device) // 100
+def _energy_uj() -> int:
+    # One for each package: intel-rapl:0, and not its parts, intel-rapl:0:1.
+    meters = [p for p in _ENERGY.glob("*:*") if p.name.count(":") == 1]
+    if not meters:
+        raise FileNotFoundError(f"{_ENERGY} names none")
+    return sum(int((meter / "energy_uj").read_text()) for meter in meters)
 
 
 def clock_rate(device: Device = None) -> int:
-    """Return megahertz: those of the first host core, or 1000 if none are known."""
+    """Return the megahertz of the first of this machine's cores.
+
+    Raises RuntimeError where they are not known. Mirrors torch.cuda.clock_rate.
+    """
     _index(device)
     with contextlib.suppress(OSError, NotImplementedError):
         for core in psutil.cpu_freq(percpu=True):
             return int(core.current)
-    return _NOMINAL_MHZ
+    raise RuntimeError(_without("clock of its cores"))
+
+
+def _without(what: str) -> str:
+    return (
+        f"this machine tells no {what}; a virtual device computes on the machine's "
+        "cores and has no sensors of its own"
+    )

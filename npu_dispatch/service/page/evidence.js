@@ -10,7 +10,7 @@ const MEMORY = ["allocated", "reserved", "peak", "deferred"];
 // `history`: points of all processes, the oldest first.
 export function drawCharts(process, history, newest) {
   const points = history.flatMap(({ tick, processes }) => {
-    const found = processes.find((p) => p.slot === process.slot && p.pid === process.pid);
+    const found = processes.find((p) => p.id === process.id);
     return found ? [{ tick, ...found.trend }] : [];
   });
   // Clocks on walls may step; the ticks do not.

@@ -23,7 +23,7 @@ let paused = false;
 let due = false;
 
 // Nobody's charts are taken away for less than a process that stands still or is gone.
-const URGENT = 1; // killed, hung, failed
+const URGENT = 1; // killed, stopped, hung, failed
 
 function choice(all) {
   const shown = all.find((one) => one.key === chosen);
@@ -86,7 +86,7 @@ function show() {
     ? "1 process has launched nothing and is not shown."
     : `${idle} processes have launched nothing and are not shown.`);
   byId("side").hidden = all.length < 2;
-  setText(byId("straggler"), slow && slow.slot !== process?.slot ? slow.text : "");
+  setText(byId("straggler"), slow && slow.id !== process?.id ? slow.text : "");
   fillKeyed("processes", all.map(rowOf));
   byId("evidence").hidden = !process;
   if (process) {
@@ -135,7 +135,7 @@ function hear(name, data) {
   [newest, heard] = [data, performance.now()];
   changed("", false);
   history.push({ tick: data.tick, processes: data.processes.map(
-    ({ slot, pid, trend }) => ({ slot, pid, trend })) });
+    ({ id, pid, trend }) => ({ id, pid, trend })) });
   while (history[0].tick < data.tick - KEPT_S) history.shift();
   soon();
 }
@@ -165,8 +165,8 @@ for (const button of document.querySelectorAll("[data-span]")) {
 }
 for (const box of document.querySelectorAll("details")) box.addEventListener("toggle", soon);
 byId("trace").addEventListener("click", async () => {
-  const slot = last?.process?.slot;
-  const url = `api/v1/trace?seconds=5${slot === undefined ? "" : `&slot=${slot}`}`;
+  const id = last?.process?.id;
+  const url = `api/v1/trace?seconds=5${id === undefined ? "" : `&process=${id}`}`;
   setText(byId("trace-said"), "writing it");
   const answer = await fetch(url).catch(() => null);
   setText(byId("trace-said"), !answer ? "no connection" : answer.ok ? "" : (await answer.json()).error);

@@ -7,8 +7,8 @@ const WAITS = 0.25; // a rank waits for this share of the time, or more
 const MOST_KILLED = 3; // that are shown
 const SLOW = 1.5; // attention of a straggler: behind what stands still
 
-function title({ name, rank, slot, pid }) {
-  return `${name || (slot === undefined ? "process" : slot)}${rank === "" ? "" : `, rank ${rank}`}, pid ${pid}`;
+function title({ name, rank, pid }) {
+  return `${name || "process"}${rank === "" ? "" : `, rank ${rank}`}, pid ${pid}`;
 }
 
 function waits({ trend }) {
@@ -26,7 +26,7 @@ export function straggler(processes) {
     if (theirs < WAITS || least > theirs / 2) continue;
     const text = `The other ranks wait for rank ${slow.rank}: their hosts wait ${
       percent(theirs)} of the time or more, its host ${percent(least)}.`;
-    return { slot: slow.slot, text };
+    return { id: slow.id, text };
   }
   return null;
 }
@@ -34,10 +34,10 @@ export function straggler(processes) {
 // Those that have launched something and those that were killed, who needs people first.
 export function ones({ processes, killed }, slow) {
   const living = processes.filter((process) => process.launched).map((process) => {
-    const late = process.slot === slow?.slot && process.attention > SLOW;
+    const late = process.id === slow?.id && process.attention > SLOW;
     const { verdict } = process;
     return {
-      key: `${process.slot}/${process.pid}`, who: title(process), process, rank: process.rank,
+      key: process.id, who: title(process), process, rank: process.rank,
       attention: late ? SLOW : process.attention,
       verdict: late ? { ...verdict, text: `${slow.text} ${withoutKind(verdict)}` } : verdict,
     };

@@ -4,9 +4,11 @@ import { setText } from "./tables.js";
 
 const KINDS = {
   killed: ["†", "the process is gone"],
+  stopped: ["■", "a signal or a debugger has stopped it"],
   hung: ["×", "no progress"],
   failed: ["!", "a stream refuses work"],
   blocked: ["‖", "Python waits for the device"],
+  waiting: ["←", "collectives wait for other ranks"],
   held: ["↔", "streams wait for one another"],
   "launch-bound": ["»", "the device waits for launches"],
   "host-bound": ["≡", "Python does other work than launching"],
