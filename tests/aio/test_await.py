@@ -10,7 +10,6 @@ import weakref
 
 import pytest
 import torch
-from missing import need_module
 
 from npu_dispatch import aio
 
@@ -294,25 +293,3 @@ def test_awaiting_outside_of_a_loop_says_so(stream, gate):
     gate.close(stream)
     with pytest.raises(RuntimeError, match="no running event loop"):
         stream.__await__().send(None)
-
-
-def test_trio_waits_too(stream, gate):
-    trio = need_module("trio")
-
-    async def main():
-        gate.close(stream)
-        with trio.move_on_after(0) as scope:
-            await stream
-        assert scope.cancelled_caught
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(aio.wait, stream)
-            nursery.start_soon(aio.wait, stream)
-            await trio.lowlevel.checkpoint()
-            gate.open()
-        assert stream.query()
-        fail_on(stream)
-        with pytest.raises(IndexError):
-            await stream
-        torch.npu.clear_error(stream)
-
-    trio.run(main)

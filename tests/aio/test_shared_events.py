@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 import torch
-import trio
 
 from npu_dispatch import aio
 
@@ -82,23 +81,6 @@ async def test_a_record_of_another_process_is_awaited(recorded_elsewhere):
     child.stdin.write("go\n")
     child.stdin.flush()
     await waiter
-    assert event.query()
-
-
-def test_a_record_of_another_process_is_awaited_on_trio(recorded_elsewhere):
-    event, child = recorded_elsewhere
-    assert not event.query()
-
-    async def tell():
-        child.stdin.write("go\n")
-        child.stdin.flush()
-
-    async def main():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tell)
-            await event
-
-    trio.run(main)
     assert event.query()
 
 

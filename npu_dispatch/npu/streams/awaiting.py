@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 import threading
 import weakref
 from collections.abc import Generator
@@ -19,7 +18,7 @@ import torch
 
 from npu_dispatch import _C
 
-__all__ = ["on_event", "on_number", "on_stream", "sleep"]
+__all__ = ["on_event", "on_number", "on_stream"]
 
 # Futures resolved in one turn of the loop.
 _BATCH = 128
@@ -95,11 +94,6 @@ def on_number(point: Point) -> Awaiting:
 
     Raises the error of the stream if one of those tasks failed.
     """
-    if "trio" in sys.modules:
-        from npu_dispatch.npu.streams import awaiting_trio
-
-        if awaiting_trio.is_running():
-            return awaiting_trio.on_number(point).__await__()
     loop = asyncio.get_running_loop()
     future = _bridge(loop).add(loop, point)
     return _at_once() if future is None else future.__await__()
@@ -115,14 +109,3 @@ def on_event(event: torch.Event) -> Awaiting:
     """Resume once the work before the event's record is done; at once without one."""
     point = _C.event_point(event.event_id)
     return _at_once() if point is None else on_number(point)
-
-
-async def sleep(seconds: float) -> None:
-    """Sleep under whichever event loop runs the caller."""
-    if "trio" in sys.modules:
-        from npu_dispatch.npu.streams import awaiting_trio
-
-        if awaiting_trio.is_running():
-            await awaiting_trio.sleep(seconds)
-            return
-    await asyncio.sleep(seconds)

@@ -7,6 +7,7 @@ Behind the second is which record a failed stream has dropped (csrc/interop/flag
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import mmap
@@ -179,7 +180,7 @@ class SharedEvent(Event, asked_by="interprocess"):
     async def _looks(self) -> None:
         wanted, pause = self._asked(), _FIRST_LOOK
         while self._behind(wanted) < 0:
-            await awaiting.sleep(pause)
+            await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK)
         self._wait_for(wanted)  # it returns at once, or raises
 
