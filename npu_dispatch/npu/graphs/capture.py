@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from npu_dispatch import _C
-from npu_dispatch.npu.graphs import drawing
+from npu_dispatch.npu.graphs.dot import dot
 from npu_dispatch.npu.graphs.records import Recorder
 from npu_dispatch.npu.memory import empty_cache
 from npu_dispatch.npu.runtime.devices import current_device, synchronize
@@ -216,12 +216,11 @@ class NPUGraph(_C.Graph):
         """Do nothing, as a graph is ready for replay when its capture ends."""
 
     def debug_dump(self, path: str | Path) -> None:
-        """Write what was captured: a picture for .html, .svg and .dot, else JSON.
+        """Write what was captured in Graphviz's language, as torch.cuda does.
 
-        JSON has {"nodes": [{"index", "op", "stream", "line", "bytes", "tensors",
-        "after"}]}, where `after` lists the nodes that a node waits for.
+        nodes() returns the same, and more, as Python's data.
         """
-        drawing.write(self.nodes(), Path(path))
+        Path(path).write_text(dot(self.nodes()))
 
     @staticmethod
     def get_currently_capturing_graph() -> NPUGraph | None:
