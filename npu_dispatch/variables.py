@@ -293,6 +293,12 @@ _LAUNCHERS = (
         "The same where torchrun starts the ranks and `SLURM_JOB_ID` is not set.",
         "none",
     ),
+    Variable(
+        "MASTER_PORT",
+        "With `MASTER_ADDR`, what metrics and dumps call a job that torchrun gave no "
+        "id.",
+        "none",
+    ),
     Variable("POD_NAME", "The pod that metrics name.", "none"),
     Variable("NODE_NAME", "The host that metrics name.", "the machine's name"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from npu_dispatch.stats import (
     StatsReader,
     segment_file,
 )
-from npu_dispatch.stats.layout import TIME_BUCKETS
 
 DEVICES, STREAMS = 2, 3
 DEVICES_AT = OFFSETS["Segment.devices"]
@@ -131,27 +129,6 @@ def test_a_percentile_is_within_its_power_of_two(values: list[int], q: float):
     assert found <= 2 * sorted(values)[-1] + 1
     assert found >= (min(values) + 1) // 2 if min(values) else found >= 0
     assert exact <= 2 * max(values)
-
-
-@given(
-    st.lists(st.integers(0, 10**12), max_size=50),
-    st.lists(st.integers(1, 10**10), min_size=1, max_size=20, unique=True).map(sorted),
-)
-def test_what_lies_between_bounds_is_the_difference_of_what_lies_below(values, bounds):
-    buckets = [0] * TIME_BUCKETS
-    for ns in values:
-        e = ns.bit_length() - 1
-        at = ns if ns < 4 else 4 * (e - 1) + (ns >> (e - 2) & 3)
-        buckets[min(at, TIME_BUCKETS - 1)] += 1
-    histogram = Histogram(len(values), sum(values), tuple(buckets), 4)
-    below = histogram.below(bounds)
-    below[-1] = len(values)
-
-    found = histogram.between(bounds)
-
-    assert list(found) == sorted(found)
-    counts = [b - a for a, b in pairwise([0, *below])]
-    assert found == {i: n for i, n in enumerate(counts) if n}
 
 
 def test_histograms_add_up():

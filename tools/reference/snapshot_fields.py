@@ -6,7 +6,8 @@ from __future__ import annotations
 # `kind` stand for any one of those.
 FIELDS: dict[str, dict[str, str]] = {
     "": {
-        "slot": "names the process for `?slot=`: the smallest number that was free",
+        "id": "names the process for `?process=`: its number, and its namespace where "
+        "that is another one",
         "time": "when its counters were read, in seconds since 1970",
         "tick": "when they were read, in seconds of the machine's monotonic clock",
         "began": "when the process began, on that clock",
@@ -17,7 +18,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "rank": "`RANK`, or empty",
         "local_rank": "`LOCAL_RANK`, or empty",
         "world_size": "`WORLD_SIZE`, or empty",
-        "job_id": "`SLURM_JOB_ID` or `TORCHELASTIC_RUN_ID`, or empty",
+        "job_id": "`SLURM_JOB_ID` or `TORCHELASTIC_RUN_ID`, of a plain torchrun "
+        "`MASTER_ADDR:MASTER_PORT`, or empty",
         "pod": "`POD_NAME`, or empty",
         "verdict": "what holds it up",
         "launches_per_s": "tasks per second",
