@@ -16,11 +16,11 @@ from typing import Any
 
 from _errors import errors
 from _rows import TABLES
+from _scale import scale
 
-from npu_dispatch.plan.network.collectives import Link
+from npu_dispatch.plan.network.algorithms import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-import scale
 from pages import filled, line
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,16 +107,15 @@ def about(result: Mapping[str, Any], names: Collection[str] = ()) -> str:
 
 
 def of_scale(result: Mapping[str, Any]) -> str:
-    """Return what tools/scale.py says of messages as fast as those measured."""
+    """Return the table of messages as fast as those measured."""
 
     def link(case: str) -> tuple[float, float]:
         figures = result["benches"]["distributed"]["cases"][case]["figures"]
         alpha, beta = (figures[f]["median"] for f in ("alpha_us", "beta_ns_per_byte"))
         return alpha / 1e6, beta / 1e9
 
-    inside, (alpha, _) = Link(*link("message_linked")), link("message_sockets")
-    rows = scale.table(Link(alpha, scale.GIGABIT), inside, scale.PER_HOST)
-    return scale.markdown(rows)
+    alpha, _ = link("message_sockets")
+    return scale(Link(*link("message_linked")), alpha)
 
 
 def of_errors(result: Mapping[str, Any]) -> str:

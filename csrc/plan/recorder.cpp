@@ -107,7 +107,6 @@ bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
     } else {
       entry.act = Act::kLaunch;
       entry.what = operation_of(thread, task);
-      entry.allocated = memory_[stream.device()].bytes;
     }
     Known& mine = known(stream, position);
     entry.stream = mine.index;

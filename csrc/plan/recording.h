@@ -31,9 +31,8 @@ struct Entry {
   uint64_t amount;
   // CPU time of the host since the thread's entry before this one.
   uint64_t host_ns;
-  uint64_t allocated = 0;  // of kLaunch: bytes of the device that were in use
 };
-static_assert(sizeof(Entry) == 48);
+static_assert(sizeof(Entry) == 40);
 
 // What a task does, beside the work that the emulated driver knows.
 enum class OperationType : uint32_t {

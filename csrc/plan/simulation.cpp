@@ -64,7 +64,6 @@ void Simulation::submit(const Entry& entry) {
   make_room(mine, entry.site);
   TaskTimes& times = timeline_.tasks.emplace_back();
   times.submitted = now();
-  times.allocated = entry.allocated;
   times.stream = entry.stream;
   times.site = entry.site;
   times.what = entry.what;

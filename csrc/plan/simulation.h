@@ -30,15 +30,14 @@ struct Setting {
 // Times are ns since the beginning. Plain data, which Python reads in bulk.
 struct TaskTimes {
   uint64_t submitted, started, ended;
-  uint64_t number;     // in its stream, from 1
-  uint64_t allocated;  // bytes of the device, as it was submitted
+  uint64_t number;  // in its stream, from 1
   uint32_t stream, what, site, depth;
   // Of a wait: the stream and number that it waits for; number 0: no wait.
   uint64_t after_number;
   uint32_t after_stream;
   uint32_t open;  // parts whose end is not known yet
 };
-static_assert(sizeof(TaskTimes) == 72);
+static_assert(sizeof(TaskTimes) == 64);
 
 struct WaitTimes {
   uint64_t begun, ended;

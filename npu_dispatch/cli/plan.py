@@ -73,7 +73,7 @@ def _network(ranks: int, name: str) -> Network:
     "devices",
     multiple=True,
     metavar="SHEET",
-    help="The name of a sheet of the package, or a TOML file. May be repeated.",
+    help="Device to plan for: a name from --list, or a TOML file. May be repeated.",
 )
 @click.option(
     "--list",
@@ -81,64 +81,64 @@ def _network(ranks: int, name: str) -> Network:
     is_eager=True,
     expose_value=False,
     callback=_list_sheets,
-    help="List the sheets and topologies of the package, and run nothing.",
+    help="List the known devices and topologies, and exit.",
 )
 @click.option(
     "--scale",
     "host_speed",
     callback=_host_speed,
     metavar="host=NUMBER",
-    help="Plan for a host of so many times this one's speed.",
+    help="Speed of the host, relative to this machine.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="How many to look at; by default 10, or what takes 0.8 s of CPU time.",
+    help="Number of steps to analyse; default: 10, or 0.8 s of CPU time.",
 )
 @click.option(
     "--warmup",
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="First steps that are left out.",
+    help="Number of first steps to leave out.",
 )
 @click.option(
     "--kernels",
     "kernels_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A trace of a real device, whose kernel times go before the sheet's.",
+    help="Trace of torch.profiler from a real device; its times replace modelled ones.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(1),
-    help="Of a script for torchrun: how many there would be. One of them runs.",
+    help="Number of ranks to plan for; one is executed.",
 )
 @click.option(
     "--topology",
     metavar="NAME",
-    help="What links the ranks: of the package, or a TOML file; by default "
+    help="Network of the ranks: a name from --list, or a TOML file; default: "
     f"{_TOPOLOGY}.",
 )
 @click.option(
     "--json",
     "json_file",
     type=OUTPUT_FILE,
-    help="Also write the plan to this file, as JSON.",
+    help="Write the plan to FILE as JSON.",
 )
 @click.option(
     "--html",
     "html_file",
     type=OUTPUT_FILE,
-    help="Also write the plan to this file, as a page that needs nothing else.",
+    help="Write the plan to FILE as one self-contained HTML page.",
 )
 @click.option(
     "--trace",
     "trace_file",
     type=OUTPUT_FILE,
-    help="Write the first device's timeline for ui.perfetto.dev, or Chrome's .json.",
+    help="Write the first device's timeline to FILE: .json for Chrome, else Perfetto.",
 )
 @device_names
-@click.option("-m", "module", help="A module to run, as `python -m` does.")
+@click.option("-m", "module", help="Run a module, like `python -m`.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def plan(
     devices: tuple[str, ...],
@@ -154,9 +154,9 @@ def plan(
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
-    """Say how SCRIPT would run on a device of stated speed.
+    """Predict how SCRIPT would run on another device.
 
-    It runs some steps of the script, computes nothing, and simulates each device.
+    Runs some steps of the script without computing, and simulates each device.
     A step ends where the optimizer's does; without an optimizer it is a call of the
     model. See docs/plan.md.
     """
@@ -206,7 +206,7 @@ def plan(
     if html_file is not None:
         from npu_dispatch.plan.page import page
 
-        page.write(recorded, html_file)
+        page.write([one.report for one in recorded], html_file)
     if trace_file is not None:
         from npu_dispatch.plan.tracks import process_of
         from npu_dispatch.timeline import trace
@@ -221,10 +221,10 @@ def plan(
     "--name",
     default="this machine's cpu",
     show_default=True,
-    help="What plans call the device.",
+    help="Name of the device in plans.",
 )
 def calibrate(sheet: Path, name: str) -> None:
-    """Measure this machine's cpu as a device, and write SHEET for `plan --device`."""
+    """Measure this machine's CPU and write SHEET, for `plan --device`."""
     import npu_dispatch
 
     npu_dispatch.register()

@@ -23,7 +23,6 @@ _DETAIL = re.compile(r" at \S+:\d+|; |: ")
 class Advice(NamedTuple):
     text: str
     gain_us: float  # of a step, at most
-    where: str = ""  # the line to change, as the report has it
 
 
 def advice(report: Report) -> list[Advice]:
@@ -64,7 +63,6 @@ def _memory(report: Report) -> Iterator[Advice]:
             f"It does not fit: {size_text(report.too_much)} too much{at}; a smaller "
             "batch or activation checkpointing is needed.",
             report.step_us,
-            report.too_much_at,
         )
 
 
@@ -80,7 +78,6 @@ def _waits(report: Report) -> Iterator[Advice]:
                 f"device is idle for {time_text(wait.idle_us)} of each "
                 f"{time_text(report.step_us)} step because of it.",
                 wait.idle_us,
-                wait.where,
             )
 
 
@@ -98,7 +95,6 @@ def _graph(report: Report) -> Iterator[Advice]:
                 f"graph would save up to {time_text(idle)} of "
                 f"{time_text(report.step_us)}.",
                 idle,
-                graph.where,
             )
         return
     gain = report.step_us - graph.step_us

@@ -155,7 +155,7 @@ def analyse(
     begin, end = done(run.boundaries[0]), done(run.boundaries[-1])
     whole = max(end - begin, 1.0)
     spans = _busy(run.tasks, begin, end)
-    kernels = [task for task in run.tasks if task.kind != "collective"]
+    kernels = [task for task in run.tasks if not task.collective]
     work = sum(last - first for first, last in _busy(kernels, begin, end))
     network = sum(last - first for first, last in spans) - work
     idle_of = _idle(run, spans, begin, end)
@@ -168,7 +168,7 @@ def analyse(
     depths = sorted(task.depth for task in inside) or [0]
     host = _host_ns(inside, run.waits, last)
     seen = whole / steps if step_ns is None else step_ns
-    ours = [task for task in inside if task.runs and task.kind != "collective"]
+    ours = [task for task in inside if task.runs and not task.collective]
     work_ns = sum(task.ended - task.started for task in ours)
     known_ns = sum(task.ended - task.started for task in ours if task.measured)
     return Report(

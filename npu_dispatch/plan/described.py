@@ -36,7 +36,8 @@ def parsed(
     path = built_in.get(name.lower(), Path(name))
     if not path.is_file():
         raise SheetError(
-            f"no {what} {name!r}: neither a file nor one of {', '.join(built_in)}"
+            f"no {what} {name!r}: neither a file nor one of {', '.join(built_in)}; "
+            "a TOML file of your own can be given: see docs/plan.md"
         )
     try:
         return path, tomllib.loads(path.read_text())

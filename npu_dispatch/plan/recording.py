@@ -25,7 +25,6 @@ ENTRY = np.dtype(
         ("thread", "u4"),
         ("amount", "u8"),
         ("host_ns", "u8"),
-        ("allocated", "u8"),
     ]
 )
 # Of as many alike steps, each place was quiet in one.
@@ -79,7 +78,7 @@ class Recording:
         alike: dict[bytes, list[int]] = defaultdict(list)
         for i, step in enumerate(steps):
             key = step.copy()
-            key["host_ns"] = key["site"] = key["allocated"] = 0
+            key["host_ns"] = key["site"] = 0
             alike[key.tobytes()].append(i)
         usual = []
         for places in alike.values():

@@ -22,9 +22,8 @@ class Task:
     runs: bool  # takes time of the device
     after: tuple[tuple[int, int], int] | None = None
     where: str = "?"  # the line that launched it
-    kind: str = "kernel"  # or "copy", "collective", "wait"
+    collective: bool = False
     measured: bool = False  # its time is that of a device, and not of a sheet
-    allocated: int = 0  # bytes of the device that were in use as it was submitted
 
 
 @dataclass(frozen=True, slots=True)

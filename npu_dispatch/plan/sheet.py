@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,24 +60,16 @@ _NUMBERS: dict[str, dict[str, Rule]] = {
         "gather": (False, False, 1),
     },
 }
-# "title, date", where a date is a year, a month or a day.
-_TITLE_AND_DATE = re.compile(r"\S.*, \d{4}(-\d{2}){0,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One device. `numbers` is by section and key, in the sheet's units.
+    """One device. `numbers` is by section and key, in the sheet's units."""
 
-    `sources` has the sections ("memory") and keys ("memory.gib") whose figures are not
-    from `source`, each with the title and date of its own.
-    """
-
-    path: Path
     name: str
     source: str
     date: str
     numbers: dict[str, dict[str, float]]
-    sources: dict[str, str]
 
     def driver_text(self, *, slower: float = 1.0) -> str:
         """Return it as NPU_EMULATED takes it: rates per ns, times in ns.
@@ -133,7 +124,7 @@ def load(name: str) -> Sheet:
 
 
 def _read(path: Path, data: dict[str, Any]) -> Sheet:
-    known_keys(path, data, (*TEXTS, *_NUMBERS, "sources"))
+    known_keys(path, data, (*TEXTS, *_NUMBERS))
     said = texts(path, data)
     numbers = {name: section(path, data, name, keys) for name, keys in _NUMBERS.items()}
     if numbers["memory"]["cache_mib"] and "cache_gb_per_s" not in data["memory"]:
@@ -146,36 +137,4 @@ def _read(path: Path, data: dict[str, Any]) -> Sheet:
             raise SheetError(
                 f"{path}: efficiency.{key}: found {part}, expected at most 1"
             )
-    return Sheet(path, **said, numbers=numbers, sources=_sources(path, data))
-
-
-def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
-    given = data.get("sources", {})
-    if not isinstance(given, dict):
-        raise SheetError(
-            f"{path}: sources: found {given!r}, expected a table [sources]"
-        )
-    for place, text in given.items():
-        table, dot, key = place.partition(".")
-        keys = _NUMBERS.get(table)
-        if keys is None:
-            raise SheetError(
-                f"{path}: sources.{place}: no such section; expected "
-                f"{', '.join(_NUMBERS)}"
-            )
-        if dot and key not in keys:
-            raise SheetError(
-                f"{path}: sources.{place}: no such key; expected one of "
-                f"{', '.join(f'{table}.{known}' for known in keys)}"
-            )
-        if isinstance(text, dict):
-            raise SheetError(
-                f"{path}: sources.{place}: found a table, expected a text; a name with "
-                f'a dot is quoted, as in "{table}.{next(iter(keys))}"'
-            )
-        if not isinstance(text, str) or not _TITLE_AND_DATE.fullmatch(text):
-            raise SheetError(
-                f"{path}: sources.{place}: found {text!r}, expected a text "
-                '"title, date", such as "Data sheet, 2024-03"'
-            )
-    return given
+    return Sheet(**said, numbers=numbers)

@@ -44,14 +44,10 @@ def _sources(sheets: dict[str, Sheet]) -> Table:
     # Beside the devices it would be as wide as two terminals.
     table = Table(title="sources", title_style="bold")
     table.add_column("name", style="cyan", no_wrap=True)
-    table.add_column("figures")
     table.add_column("source", overflow="fold")
     table.add_column("date", no_wrap=True)
     for name, sheet in sheets.items():
-        table.add_row(name, "", sheet.source, sheet.date)
-        for place, text in sheet.sources.items():
-            title, _, date = text.rpartition(", ")
-            table.add_row("", place, title, date)
+        table.add_row(name, sheet.source, sheet.date)
     return table
 
 

@@ -21,7 +21,6 @@ _TASK = np.dtype(
         ("started", "u8"),
         ("ended", "u8"),
         ("number", "u8"),
-        ("allocated", "u8"),
         ("stream", "u4"),
         ("what", "u4"),
         ("site", "u4"),
@@ -113,12 +112,10 @@ def run_of(
         return lines[site]
 
     def task_of(row: tuple[int, ...]) -> Task:
-        submitted, started, ended, number, allocated, *which = row
+        submitted, started, ended, number, *which = row
         stream, what, site, depth, after_number, after_stream, _ = which
         work = works[what] if what != _NO_WORK else None
-        kind = work["type"] if work else "wait"
-        if work and kind != "collective":
-            kind = "copy" if work["kind"] == "copy" else "kernel"
+        collective = bool(work and work["type"] == "collective")
         return Task(
             name=(work["name"] or "record") if work else "wait",
             stream=streams[stream],
@@ -127,12 +124,11 @@ def run_of(
             started=float(started),
             ended=float(ended),
             depth=depth,
-            allocated=allocated,
             runs=bool(work and work["type"] != "none"),
             after=(streams[after_stream], after_number) if after_number else None,
             where=line(site),
-            kind=kind,
-            measured=what < len(stated) and stated[what] >= 0 and kind == "kernel",
+            collective=collective,
+            measured=what < len(stated) and stated[what] >= 0 and not collective,
         )
 
     return Run(

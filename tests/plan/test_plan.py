@@ -94,7 +94,7 @@ def test_the_line_that_waits_is_named(planned) -> None:
     assert graph["step_us"] is None and graph["where"].endswith("script.py:12")
     assert "captur" in graph["why_not"]
     html = (done.folder / "plan.html").read_text()
-    assert html.count("<rect") >= 10  # at least a task a step
+    assert "script.py:12" in html
     assert json.loads((done.folder / "trace.json").read_text())["traceEvents"]
 
 
@@ -437,7 +437,7 @@ def test_a_collective_is_waited_for_where_nothing_runs_beside_it() -> None:
         tasks.append(Task("mm", STREAM, i + 1, at, at, at + 40, 1, True))
         # From the middle of the kernel, and 60 behind it.
         reduce = Task("reduce", (0, 1), i + 1, at, at + 20, at + 100, 1, True)
-        tasks.append(replace(reduce, kind="collective"))
+        tasks.append(replace(reduce, collective=True))
     report = analyse(Run(tasks, [], [0.0, 450.0, 900.0]), "test")
     assert report.verdict == "network-bound"
     assert report.network_bound == pytest.approx(0.6)

@@ -9,7 +9,7 @@ import pytest
 from interpreter import Spawned
 
 from npu_dispatch.plan.network import topology
-from npu_dispatch.plan.network.ranks import Network, counts, stated_ns
+from npu_dispatch.plan.network.ranks import Network, counts
 
 SLOW = """
 name = "slow"
@@ -274,8 +274,11 @@ def collective(kind: str, size: int, ranks: list[int]):
     return {"type": "collective", "kind": kind, "bytes": size, "ranks": ranks}
 
 
-def test_groups_grow_with_the_job_where_they_span_it() -> None:
-    links = topology.load("pcie8+eth25")
+def test_groups_grow_with_the_job_where_they_span_it(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.toml"
+    slow.write_text(SLOW)
+    links = topology.load(str(slow))
+    network = Network(links, 64)
     size = 1 << 20
     works = [
         {"type": "work", "kind": "kernel", "bytes": 5.0},
@@ -285,7 +288,7 @@ def test_groups_grow_with_the_job_where_they_span_it() -> None:
         collective("send", size, [0, 63]),
         collective("broadcast", size, [0, 1, 5]),
     ]
-    found = stated_ns(works, links, 64, 256)
+    found = network.ns(works, 256)
     expected = [
         links.seconds("all_reduce", size, range(256)),
         # One rank of each host: there are eight such groups.
@@ -296,9 +299,9 @@ def test_groups_grow_with_the_job_where_they_span_it() -> None:
     ]
     assert found == [-1, *(pytest.approx(seconds * 1e9) for seconds, _ in expected)]
     # Alone, a rank waits for nobody.
-    assert stated_ns(works, links, 64, 1) == [-1, 0, 0, 0, 0, 0]
+    assert network.ns(works, 1) == [-1, 0, 0, 0, 0, 0]
     # On half of a host, it has no peers across.
-    half = stated_ns(works, links, 64, 4)
+    half = network.ns(works, 4)
     assert half[1] == half[3] == links.seconds("all_reduce", size, range(4))[0] * 1e9
     assert half[2] == half[4] == 0
 

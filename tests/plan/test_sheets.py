@@ -12,8 +12,6 @@ from interpreter import Spawned
 from npu_dispatch.plan.sheet import SheetError, built_in, load
 
 SHEETS = {name: load(name) for name in built_in()}
-# Its tensor cores take fp16 only.
-SLOWER_IN_INT8 = {"v100-32gb-sxm"}
 
 LIST = """
 import sys
@@ -32,17 +30,15 @@ def test_each_sheet_has_a_source_and_rates_of_hardware() -> None:
     for name, sheet in SHEETS.items():
         numbers = sheet.numbers
         tflops, memory = numbers["tflops"], numbers["memory"]
-        stated = tomllib.loads(sheet.path.read_text())["efficiency"]
+        stated = tomllib.loads(built_in()[name].read_text())["efficiency"]
         facts = {
             "source": len(sheet.source) > 10,
             "date": re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", sheet.date),
-            "like": name.endswith("-like") == sheet.name.startswith("like "),
             "efficiency": set(stated)
             == {"arithmetic", "memory", "convolution", "recurrent"},
             "parts": stated["recurrent"] < stated["convolution"] < 1,
             "fp16": tflops["fp16"] > tflops["fp32"] >= tflops["fp64"],
-            "int8": (tflops["int8"] < tflops["fp16"]) == (name in SLOWER_IN_INT8)
-            and tflops["int8"] <= 4.1 * tflops["fp16"],
+            "int8": tflops["fp16"] <= tflops["int8"] <= 4.1 * tflops["fp16"],
             "tflops": 0.1 < tflops["fp64"] < 200
             and 5 < tflops["fp32"] < 300
             and 20 < tflops["fp16"] < 3000,
@@ -50,12 +46,12 @@ def test_each_sheet_has_a_source_and_rates_of_hardware() -> None:
             "gb_per_s": 250 < memory["gb_per_s"] <= 8000,
             # What a device computes while it reads a byte.
             "balance": 50 < tflops["fp16"] * 1e3 / memory["gb_per_s"] < 600,
-            "link": 15 < numbers["link"]["gb_per_s"] <= 450,
+            "link": 15 < numbers["link"]["gb_per_s"] < 100,
         }
         wrong += [f"{name}: {what}" for what, holds in facts.items() if not holds]
     assert wrong == []
     assert len({sheet.name for sheet in SHEETS.values()}) == len(SHEETS)
-    with pytest.raises(SheetError, match="a100-80gb-sxm"):
+    with pytest.raises(SheetError, match=r"a100-80gb-sxm, .*; a TOML file of your own"):
         load("no-such-device")
 
 
@@ -70,18 +66,6 @@ def test_the_list_names_each_sheet_and_imports_no_torch(
         assert f"{sheet.numbers['memory']['gib']:g} GiB" in rows[0]
         assert rows[1].rstrip(" │").endswith(sheet.date)
     assert max(map(len, done.stdout.splitlines())) <= 80
-
-
-def test_a_section_and_a_key_may_have_sources_of_their_own(tmp_path: Path) -> None:
-    path = sheet_with(
-        tmp_path,
-        '[sources]\nlink = "A board, 2025"\n"tflops.int8" = "B, of C, 2026-01-15"\n',
-    )
-    assert load(str(path)).sources == {
-        "link": "A board, 2025",
-        "tflops.int8": "B, of C, 2026-01-15",
-    }
-    assert load(str(sheet_with(tmp_path, ""))).sources == {}
 
 
 @pytest.mark.parametrize(
@@ -103,43 +87,3 @@ def test_a_bad_sheet_is_refused_by_key(sheet, change, said: str) -> None:
     with pytest.raises(SheetError) as raised:
         load(str(path))
     assert str(raised.value).startswith(f"{path}: {said}")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ('sources = "a book"', "sources: found 'a book', expected a table [sources]"),
-        ('[sources]\nspeed = "A, 2025"', "sources.speed: no such section; expected me"),
-        (
-            '[sources]\n"link.gib" = "A, 2025"',
-            "sources.link.gib: no such key; expected one of link.gb_per_s, link.copy_",
-        ),
-        (
-            '[sources]\n"link." = "A, 2025"',
-            "sources.link.: no such key; expected one of link.gb_per_s",
-        ),
-        (
-            '[sources]\nlink.gb_per_s = "A, 2025"',
-            "sources.link: found a table, expected a text; a name with a dot is quoted",
-        ),
-        ("[sources]\nlink = 7", 'sources.link: found 7, expected a text "title, date"'),
-        (
-            '[sources]\nlink = "A board"',
-            "sources.link: found 'A board', expected a text \"title, date\"",
-        ),
-        ('[sources]\nlink = ", 2025"', "sources.link: found ', 2025', expected a text"),
-    ],
-)
-def test_a_bad_source_is_refused_by_key(tmp_path: Path, given: str, said: str) -> None:
-    path = sheet_with(tmp_path, given)
-    with pytest.raises(SheetError) as raised:
-        load(str(path))
-    assert str(raised.value).startswith(f"{path}: {said}")
-
-
-def sheet_with(folder: Path, sources: str) -> Path:
-    """Write the sheet of a t4 with these sources."""
-    path = folder / "mine.toml"
-    text = SHEETS["t4"].path.read_text()
-    path.write_text(text.replace("[memory]", f"{sources}\n[memory]", 1))
-    return path

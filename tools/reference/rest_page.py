@@ -16,7 +16,7 @@ HEAD = """# REST API
 `npu-dispatch serve` describes the same at `/api/v1/openapi.json`. How to start the
 service, and who may read from it: [Observability](observability.md#npu-dispatch-serve).
 
-    curl http://127.0.0.1:9401/api/v1/processes
+    curl http://127.0.0.1:9401/api/v1/snapshot
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:9401/api/v1/snapshot
 
 Answers are JSON where nothing else is said. A refusal is a status code and

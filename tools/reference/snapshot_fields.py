@@ -23,7 +23,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "pod": "`POD_NAME`, or empty",
         "verdict": "what holds it up",
         "launches_per_s": "tasks per second",
-        "launch_us": "what a launch costs its caller, in microseconds: percentiles",
+        "launch_us": "what putting a task into the queue takes its caller, in "
+        "microseconds: percentiles",
         "latency_octaves": "how many sampled tasks took less than 1, 2, 4, ... "
         "microseconds from launch to end, and not less than the bound before",
         "streams": "a list with an object for each stream that was used",
@@ -83,7 +84,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "dropped": "tasks behind a failed one, which did not run",
         "running": "the operator at the head, or null",
         "running_at": "the Python line that launched it, or null",
-        "age_s": "how many seconds the head has been there, or null",
+        "age_s": "how many seconds ago the head was queued, told by one task in 16, or "
+        "null",
     },
     "syncs[reason]": {
         "share": "seconds waited per second, of all host threads",

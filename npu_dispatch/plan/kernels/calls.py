@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Call", "Calls", "KernelTimesError", "Shape", "Trace"]
+__all__ = ["Call", "Calls", "KernelTimesError", "Shape"]
 
 Shape = tuple[int, ...]
 
@@ -30,22 +30,24 @@ class Call:
     ns: float = 0.0  # of the kernels that it launched, nested calls included
     outer: Call | None = None  # the call that made it
 
+    def charge(self, ns: float) -> None:
+        """Count a kernel for this call, which launched it, and for those around it.
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a reader of one format finds."""
-
-    calls: Sequence[Call]
-    attributed: float  # the part of all kernels' time whose operator is known
+        Those around it count, too, because operators are nested differently on
+        each device: a `convolution` is one task here, and there it calls a
+        library's own operator, which launches the kernel.
+        """
+        call: Call | None = self
+        while call:
+            call.ns += ns
+            call = call.outer
 
 
 class Calls:
     """All calls of a trace by thread, where they are nested or apart."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.all = calls
         self._of: dict[Hashable, list[Call]] = defaultdict(list)
-        self._total = self._known = 0.0
         for call in sorted(calls, key=lambda call: (call.begun, -call.ended)):
             before = self._of[call.thread]
             outer = before[-1] if before else None
@@ -65,20 +67,3 @@ class Calls:
         while call and call.ended < at:
             call = call.outer
         return call
-
-    def charge(self, call: Call | None, ns: float) -> None:
-        """Count a kernel for the call that launched it, and for those around it.
-
-        Those around it count, too, because operators are nested differently on
-        each device: a `convolution` is one task here, and there it calls a
-        library's own operator, which launches the kernel.
-        """
-        self._total += ns
-        self._known += ns if call else 0.0
-        while call:
-            call.ns += ns
-            call = call.outer
-
-    def trace(self) -> Trace:
-        part = self._known / self._total if self._total else 0.0
-        return Trace([call for call in self.all if call.ns], part)

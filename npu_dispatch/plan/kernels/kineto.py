@@ -9,13 +9,13 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.plan.kernels.calls import Call, Calls, KernelTimesError, Shape, Trace
+from npu_dispatch.plan.kernels.calls import Call, Calls, KernelTimesError, Shape
 from npu_dispatch.plan.kernels.operators import dtype_name, is_floating
 
-__all__ = ["EXPECTED", "RECORD", "read"]
+__all__ = ["read"]
 
-EXPECTED = "a trace of torch.profiler (.json or .json.gz)"
-RECORD = "record it with torch.profiler.profile(record_shapes=True) on the real device"
+_EXPECTED = "a trace of torch.profiler (.json or .json.gz)"
+_RECORD = "record it with torch.profiler.profile(record_shapes=True) on the real device"
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 # Copies over the link are no kernels: the sheet says how fast the link is.
 _OVER_LINK = ("Memcpy HtoD", "Memcpy DtoH")
@@ -24,17 +24,17 @@ _LAUNCHES = ("_runtime", "_driver")  # cuda_runtime, privateuse1_runtime, ...
 _Place = tuple[Hashable, float]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path) -> list[Call]:
     """Return the calls of operators that launched kernels, with the kernels' time."""
     events = _events(path)
     try:
-        return _trace(path, events)
+        return _calls(path, events)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, KernelTimesError):
             raise
         raise KernelTimesError(
             f"{path}: found an event that torch.profiler does not write "
-            f"({type(error).__name__}: {error}), expected {EXPECTED}; {RECORD}"
+            f"({type(error).__name__}: {error}), expected {_EXPECTED}; {_RECORD}"
         ) from None
 
 
@@ -47,20 +47,18 @@ def _events(path: Path) -> list[Any]:
         found = json.loads(data.decode(errors="replace"), strict=False)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise KernelTimesError(
-            f"{path}: found neither JSON nor SQLite ({error}), expected {EXPECTED}; "
-            f"{RECORD}; a report of Nsight Systems has to be exported first: "
-            "nsys export --type sqlite"
+            f"{path}: cannot be read as JSON ({error}), expected {_EXPECTED}; {_RECORD}"
         ) from None
     events = found.get("traceEvents") if isinstance(found, dict) else None
     if not isinstance(events, list):
         raise KernelTimesError(
-            f'{path}: found JSON without a list "traceEvents", expected {EXPECTED}; '
-            f"{RECORD}"
+            f'{path}: found JSON without a list "traceEvents", expected {_EXPECTED}; '
+            f"{_RECORD}"
         )
     return events
 
 
-def _trace(path: Path, events: Sequence[dict[str, Any]]) -> Trace:
+def _calls(path: Path, events: Sequence[dict[str, Any]]) -> list[Call]:
     calls: list[Call] = []
     by_id: dict[int, Call | _Place] = {}  # what has an External id on the host
     launches: dict[int, _Place] = {}  # by correlation
@@ -81,12 +79,12 @@ def _trace(path: Path, events: Sequence[dict[str, Any]]) -> Trace:
     if not kernels:
         raise KernelTimesError(
             f"{path}: found no kernels in {len(events)} events, expected those of the "
-            f"device; {RECORD}, and with its activity, as ProfilerActivity.CUDA"
+            f"device; {_RECORD}, and with its activity, as ProfilerActivity.CUDA"
         )
     if not any(call.shapes for call in calls):
         raise KernelTimesError(
             f'{path}: found no operator with "Input Dims" in {len(calls)} calls, '
-            f"expected operators with their shapes; {RECORD}"
+            f"expected operators with their shapes; {_RECORD}"
         )
     nested = Calls(calls)
     for event in kernels:
@@ -96,8 +94,9 @@ def _trace(path: Path, events: Sequence[dict[str, Any]]) -> Trace:
         host = by_id.get(number) if number != correlation else None
         host = host or launches.get(correlation)
         found = host if isinstance(host, Call) else host and nested.innermost(*host)
-        nested.charge(found, event["dur"] * 1e3)
-    return nested.trace()
+        if found:
+            found.charge(event["dur"] * 1e3)
+    return [call for call in calls if call.ns]
 
 
 def _place(event: dict[str, Any]) -> _Place:

@@ -1,7 +1,4 @@
-"""Measured kernel times of a run on the real device.
-
-They come from a trace of torch.profiler, or from Nsight Systems.
-"""
+"""Measured kernel times of a run on the real device, from a trace of torch.profiler."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import statistics
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from itertools import product
 from math import exp, log
 from pathlib import Path
 
-from npu_dispatch.plan.kernels import kineto, nsight
-from npu_dispatch.plan.kernels.calls import KernelTimesError, Shape, Trace
+from npu_dispatch.plan.kernels import kineto
+from npu_dispatch.plan.kernels.calls import Call, KernelTimesError, Shape
 from npu_dispatch.plan.kernels.operators import (
     UNTOLD,
     amount,
@@ -25,25 +20,13 @@ from npu_dispatch.plan.kernels.operators import (
     writes_argument,
 )
 
-__all__ = ["How", "KernelTimes", "KernelTimesError", "Measured"]
+__all__ = ["KernelTimes", "KernelTimesError"]
 
 # How far beyond the measured amounts of work a time is still told.
 _BEYOND = log(2)
 
 # The logarithms of amounts of work and of times, by amount.
 _Curve = list[tuple[float, float]]
-
-
-class How(Enum):
-    EXACT = "exact"  # such calls were measured
-    INTERPOLATED = "interpolated"  # calls with less and with more work were
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    ns: float | None  # None: missing
-    how: How
 
 
 class KernelTimes:
@@ -63,16 +46,14 @@ class KernelTimes:
     the stride of a convolution, are taken for the same.
 
     `dtype` is that of the first floating tensor that has a dimension, else of the first
-    tensor. Where a trace does not name types, its times are told for each type: those
-    of Nsight Systems do not, and those of torch.profiler not for lists of tensors.
+    tensor. A trace does not name that of lists of tensors: their times are told for
+    each type.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        # The part of all kernels' time in the trace that belongs to an operator.
-        self.attributed = trace.attributed
+    def __init__(self, calls: Sequence[Call]) -> None:
         found: dict[tuple[str, str], dict[tuple[Shape, ...], list[float]]]
         found = defaultdict(lambda: defaultdict(list))
-        for call in trace.calls:
+        for call in calls:
             name, most = identity(call.operator)
             if call.shapes is not None and name not in UNTOLD:
                 found[name, call.dtype][call.shapes[:most]].append(call.ns)
@@ -88,37 +69,23 @@ class KernelTimes:
 
     @classmethod
     def load(cls, path: Path) -> KernelTimes:
-        """Return the times in a file, whose format is told by its content.
+        """Return the times in a file.
 
         Raises KernelTimesError, which says what was found and what was expected.
         """
-        try:
-            with path.open("rb") as file:
-                is_sqlite = file.read(16) == b"SQLite format 3\0"
-        except OSError as error:
-            raise KernelTimesError(
-                f"{path}: cannot be read: {error.strerror}; expected "
-                f"{kineto.EXPECTED}, or an export of Nsight Systems (.sqlite)"
-            ) from None
-        trace = (nsight if is_sqlite else kineto).read(path)
-        if not any(call.shapes is not None for call in trace.calls):
+        calls = kineto.read(path)
+        if not any(call.shapes is not None for call in calls):
             raise KernelTimesError(
                 f"{path}: found no kernel that an operator with shapes launched, "
                 "expected operators and their kernels; record the CPU's activity, too, "
                 "and a run without captured graphs"
             )
-        return cls(trace)
+        return cls(calls)
 
     def ns(
         self, operator: str, shapes: Sequence[Sequence[int]], dtype: str
     ) -> float | None:
-        """Return the time of a call, or None where it was not measured."""
-        return self.measured(operator, shapes, dtype).ns
-
-    def measured(
-        self, operator: str, shapes: Sequence[Sequence[int]], dtype: str
-    ) -> Measured:
-        """Return the time of a call, and where it is from.
+        """Return the time of a call, or None where none like it was measured.
 
         Where no such call was measured, it is interpolated between calls of the same
         operator, type and numbers of dimensions, by their amounts of work. Beyond
@@ -132,13 +99,13 @@ class KernelTimes:
         prefixes = [given[:n] for n in _lengths(len(given), all_first) if n in known]
         for key, prefix in product(keys, prefixes):
             if ns := self._ns.get(key, {}).get(prefix):
-                return Measured(ns, How.EXACT)
+                return ns
         for key, prefix in product(keys, prefixes):
             if curve := self._curves.get(key, {}).get(_ranks(prefix)):
                 ns = _between(curve, amount(name, prefix))
                 if ns is not None:
-                    return Measured(ns, How.INTERPOLATED)
-        return Measured(None, How.MISSING)
+                    return ns
+        return None
 
 
 def _lengths(given: int, all_first: bool) -> Iterator[int]:

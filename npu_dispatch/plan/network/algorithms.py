@@ -1,4 +1,7 @@
-"""The algorithms of each collective over hosts, as closed formulas.
+"""What collectives take over hosts, as closed formulas. This imports no torch.
+
+A message of s bytes takes alpha + s * beta: a rank sends one at a time, and may receive
+while it sends. Reductions are not counted.
 
 n ranks take part, k on each of m hosts, with s bytes; a and b are alpha and beta of
 the link inside hosts, A and B of the one across. Logarithms are rounded up. Where
@@ -24,20 +27,59 @@ k is the most, and n - k is as large as it is for the host with fewest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
-from npu_dispatch.plan.network.collectives import (
-    Link,
-    chain_formula,
-    halving_formula,
-    ring_pass_formula,
-    tree_pass_formula,
-)
+__all__ = ["ALGORITHMS", "Cost", "Group", "Link"]
 
-__all__ = ["ALGORITHMS", "Cost", "Group"]
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """alpha: seconds for each message. beta: seconds for each byte."""
+
+    alpha: float
+    beta: float
+
+    def time(self, size: float) -> float:
+        """Return the seconds that a message of so many bytes takes."""
+        return self.alpha + size * self.beta
+
+    def shared(self, senders: float) -> Link:
+        """Return the link as each has it of so many that send at once."""
+        return Link(self.alpha, self.beta * max(1.0, senders))
+
+    def ring(self, n: int, size: float) -> float:
+        """Return the seconds of n - 1 messages of 1/n: once round a ring."""
+        return (n - 1) * self.time(size / n)
+
+    def tree(self, n: int, size: float) -> float:
+        """Return the seconds of log2 n messages of all: up a tree, or down."""
+        return _steps(n) * self.time(size)
+
+    def halves(self, n: int, moved: float) -> float:
+        """Return the seconds of log2 n messages that are `moved` bytes together.
+
+        A tree scatters or gathers so, as each message is half of the one before, and
+        so do the ranks that double what they know in each step, or halve it.
+        """
+        return _steps(n) * self.alpha + moved * self.beta
+
+    def chain(self, n: int, size: float) -> float:
+        """Return the seconds of handing all of it from rank to rank, by pieces.
+
+        c pieces take (n - 2 + c) * (alpha + size / c * beta); this is the least of
+        that for any c of at least 1, whole or not.
+        """
+        hops, moved = max(n - 2, 0) * self.alpha, size * self.beta
+        if n < 2 or max(n - 2, 0) * moved < self.alpha:  # one piece is best
+            return (n - 1) * self.time(size)
+        return hops + moved + 2 * math.sqrt(hops * moved)
+
+
+def _steps(n: int) -> int:
+    return (n - 1).bit_length()
 
 
 class Cost(NamedTuple):
@@ -78,52 +120,50 @@ class Group:
 
     def ring_pass(self, size: float) -> Cost:
         """Once round a ring that enters and leaves each host once."""
-        return self._slower(
-            ring_pass_formula(self.count, size, self.inside),
-            ring_pass_formula(self.count, size, self.alone),
-        )
+        inside = self.inside.ring(self.count, size)
+        across = self.alone.ring(self.count, size)
+        if self.hosts == 1 or (self.most > 1 and inside >= across):
+            return Cost(inside, 0)
+        return Cost(0, across)
 
     def chain(self, size: float) -> Cost:
         """From rank to rank by pieces, each hop as slow as the slower link."""
         if self.hosts == 1:
-            return Cost(chain_formula(self.count, size, self.inside), 0)
+            return Cost(self.inside.chain(self.count, size), 0)
         if self.most == 1:
-            return Cost(0, chain_formula(self.count, size, self.alone))
+            return Cost(0, self.alone.chain(self.count, size))
         inside, alone = self.inside, self.alone
         slow = Link(max(inside.alpha, alone.alpha), max(inside.beta, alone.beta))
-        taken = chain_formula(self.count, size, slow)
+        taken = slow.chain(self.count, size)
         is_inside = inside.time(size) >= alone.time(size)
         return Cost(taken, 0) if is_inside else Cost(0, taken)
 
     def tree_pass(self, size: float) -> Cost:
         """Up a tree of each host and one of the hosts, or down."""
         return Cost(
-            tree_pass_formula(self.most, size, self.inside),
-            tree_pass_formula(self.hosts, size, self.alone),
+            self.inside.tree(self.most, size), self.alone.tree(self.hosts, size)
         )
 
     def tree_parts(self, size: float) -> Cost:
         """A scatter or a gather; the root may be on the host with fewest ranks."""
         part = size / self.count
         return Cost(
-            halving_formula(self.most, (self.most - 1) * part, self.inside),
-            halving_formula(self.hosts, (self.count - self.least) * part, self.alone),
+            self.inside.halves(self.most, (self.most - 1) * part),
+            self.alone.halves(self.hosts, (self.count - self.least) * part),
         )
 
-    def rings_in_hosts(self, size: float) -> Cost:
-        """A reduce-scatter in each host, or an all-gather."""
-        return Cost(ring_pass_formula(self.most, size, self.inside), 0)
-
-    def halves_across(self, size: float) -> Cost:
-        """A reduce-scatter of each k-th part across hosts, or an all-gather."""
+    def hierarchy(self, size: float) -> Cost:
+        """A reduce-scatter or an all-gather: rings in hosts, halves of parts across."""
         moved = size / self.most * (self.hosts - 1) / self.hosts
-        return Cost(0, halving_formula(self.hosts, moved, self.together))
+        return Cost(
+            self.inside.ring(self.most, size), self.together.halves(self.hosts, moved)
+        )
 
     def chains_across(self, size: float) -> Cost:
         """The root's host scatters, a chain of each part follows, hosts gather."""
-        scatter = halving_formula(self.most, size * (1 - 1 / self.most), self.inside)
-        across = chain_formula(self.hosts, size / self.most, self.together)
-        return Cost(scatter, across).then(self.rings_in_hosts(size))
+        scatter = self.inside.halves(self.most, size * (1 - 1 / self.most))
+        across = self.together.chain(self.hosts, size / self.most)
+        return Cost(scatter + self.inside.ring(self.most, size), across)
 
     def direct(self, size: float) -> Cost:
         """Each rank sends a part to each other one."""
@@ -135,14 +175,8 @@ class Group:
     def direct_by_hosts(self, size: float) -> Cost:
         """Ranks of a host exchange what is for equal places, then those do."""
         return Cost(
-            ring_pass_formula(self.most, size, self.inside),
-            ring_pass_formula(self.hosts, size, self.together),
+            self.inside.ring(self.most, size), self.together.ring(self.hosts, size)
         )
-
-    def _slower(self, inside: float, across: float) -> Cost:
-        if self.hosts == 1 or (self.most > 1 and inside >= across):
-            return Cost(inside, 0)
-        return Cost(0, across)
 
 
 def _twice(cost: Cost) -> Cost:
@@ -151,18 +185,14 @@ def _twice(cost: Cost) -> Cost:
 
 def _all_reduce(group: Group, size: float) -> list[Cost]:
     costs = [_twice(group.ring_pass(size)), _twice(group.tree_pass(size))]
-    if group.is_even:
-        costs.append(_twice(group.rings_in_hosts(size).then(group.halves_across(size))))
-    return costs
+    return [*costs, _twice(group.hierarchy(size))] if group.is_even else costs
 
 
 def _scattered_or_gathered(group: Group, size: float) -> list[Cost]:
     # A tree reduces and then scatters, or gathers and then broadcasts.
     tree = group.tree_pass(size).then(group.tree_parts(size))
     costs = [group.ring_pass(size), tree]
-    if group.is_even:
-        costs.append(group.rings_in_hosts(size).then(group.halves_across(size)))
-    return costs
+    return [*costs, group.hierarchy(size)] if group.is_even else costs
 
 
 def _one_and_all(group: Group, size: float) -> list[Cost]:
@@ -187,17 +217,15 @@ def _send(group: Group, size: float) -> list[Cost]:
     return [group.tree_pass(size)]  # of two ranks: one message
 
 
-ALGORITHMS: Mapping[str, Callable[[Group, float], list[Cost]]] = MappingProxyType(
-    {
-        "all_reduce": _all_reduce,
-        "all_gather": _scattered_or_gathered,
-        "reduce_scatter": _scattered_or_gathered,
-        "broadcast": _one_and_all,
-        "reduce": _one_and_all,
-        "scatter": _parts,
-        "gather": _parts,
-        "all_to_all": _all_to_all,
-        "barrier": _barrier,
-        "send": _send,
-    }
-)
+ALGORITHMS: Mapping[str, Callable[[Group, float], list[Cost]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _scattered_or_gathered,
+    "reduce_scatter": _scattered_or_gathered,
+    "broadcast": _one_and_all,
+    "reduce": _one_and_all,
+    "scatter": _parts,
+    "gather": _parts,
+    "all_to_all": _all_to_all,
+    "barrier": _barrier,
+    "send": _send,
+}

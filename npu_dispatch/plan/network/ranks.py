@@ -15,7 +15,7 @@ from npu_dispatch.plan.recording import Act, Recording
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.simulate import Speeds, step_ns
 
-__all__ = ["Network", "counts", "rank_times", "stated_ns", "with_collectives"]
+__all__ = ["Network", "counts", "rank_times", "with_collectives"]
 
 _LEAST_TOLD = 1024
 
@@ -75,16 +75,6 @@ def _grown(group: Sequence[int], recorded: int, meant: int) -> Sequence[int]:
     ):
         return group
     return range(group[0], meant, group[1] - group[0])
-
-
-def stated_ns(
-    works: Sequence[dict[str, Any]],
-    topology: Topology,
-    ranks_recorded: int,
-    ranks_meant: int,
-) -> list[float]:
-    """Return the ns of each collective among so many ranks; -1 for other work."""
-    return Network(topology, ranks_recorded).ns(works, ranks_meant)
 
 
 def with_collectives(

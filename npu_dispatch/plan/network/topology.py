@@ -23,12 +23,10 @@ from npu_dispatch.plan.described import (
     section,
     texts,
 )
-from npu_dispatch.plan.network.algorithms import ALGORITHMS, Group
-from npu_dispatch.plan.network.collectives import Link
+from npu_dispatch.plan.network.algorithms import ALGORITHMS, Group, Link
 
-__all__ = ["KINDS", "Topology", "built_in", "load"]
+__all__ = ["Topology", "built_in", "load"]
 
-KINDS = tuple(ALGORITHMS)
 INSIDE, ACROSS = "inside hosts", "across hosts"
 
 _FOLDER = Path(__file__).parent / "topologies"
@@ -49,8 +47,6 @@ class Topology:
     """
 
     name: str
-    source: str
-    date: str
     per_host: int
     inside: Link
     across: Link | None
@@ -63,26 +59,9 @@ class Topology:
 
         `size` is the bytes of the largest buffer: the output of all_gather, the
         input of reduce_scatter, else the tensor. `sharing` such groups use the
-        links of the same hosts at once. "send" is from ranks[0] to ranks[1].
+        links of the same hosts at once. "send" has two ranks.
         """
-        if kind not in ALGORITHMS:
-            raise ValueError(
-                f"kind: found {kind!r}, expected one of {', '.join(KINDS)}"
-            )
-        if size < 0 or sharing < 1:
-            raise ValueError(
-                f"found size {size} and sharing {sharing}, expected at least 0 and 1"
-            )
-        if kind == "send":
-            ranks = ranks[:2]
         hosts, most, least = _spread(tuple(ranks), self.per_host)
-        if self.across is None and max(ranks) >= self.per_host:
-            raise ValueError(
-                f"{self.name} is one host of {self.per_host} ranks: found rank "
-                f"{max(ranks)}"
-            )
-        if len(ranks) == 1:
-            return 0.0, INSIDE
         across = self.across or self.inside  # which nothing uses on one host
         links = max(self.links_across, 1)
         group = Group(
@@ -102,8 +81,6 @@ class Topology:
 @lru_cache(maxsize=4096)
 def _spread(ranks: tuple[int, ...], per_host: int) -> tuple[int, int, int]:
     """Return how many hosts take part, and with how many ranks at most and least."""
-    if not ranks or min(ranks) < 0 or len(set(ranks)) < len(ranks):
-        raise ValueError(f"ranks: found {ranks}, expected different ones from 0 on")
     counts = Counter(rank // per_host for rank in ranks).values()
     return len(counts), max(counts), min(counts)
 
@@ -123,7 +100,7 @@ def load(name: str) -> Topology:
 
 def _read(path: Path, data: dict[str, Any]) -> Topology:
     known_keys(path, data, (*TEXTS, "per_host", "inside", "across"))
-    said = texts(path, data)
+    name = texts(path, data)["name"]
     per_host = number(f"{path}: per_host", data.get("per_host"), _PER_HOST)
     inside = section(path, data, "inside", _LINK)
     across, links = None, 0
@@ -136,7 +113,7 @@ def _read(path: Path, data: dict[str, Any]) -> Topology:
             f"{per_host}: a rank sends by one link at a time"
         )
     return Topology(
-        **said,
+        name,
         per_host=int(per_host),
         inside=_link(inside),
         across=across,

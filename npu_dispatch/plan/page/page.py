@@ -1,4 +1,4 @@
-"""The report as one HTML file, with the timeline of the last steps."""
+"""The reports as one HTML file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 from npu_dispatch.drawing import page
 from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Operator, Report
-from npu_dispatch.plan.page import comparison, hues, scaling, timeline
+from npu_dispatch.plan.page import comparison, scaling
 from npu_dispatch.plan.show import remarks
-from npu_dispatch.plan.study import Recorded
 from npu_dispatch.plan.texts import factor_text, time_text
 
 __all__ = ["write"]
@@ -22,17 +21,14 @@ _MOST_ROWS = 20
 _STYLE = (Path(__file__).parent / "page.css").read_text()
 
 
-def write(recorded: Sequence[Recorded], path: Path) -> None:
+def write(reports: Sequence[Report], path: Path) -> None:
     """Write the page as one file, which loads nothing from elsewhere."""
-    reports = [one.report for one in recorded]
-    colours = hues.hues_of(_names(recorded))
     script = Path(reports[0].script).name
     path.write_text(
         page(
             "plan/page/page.html",
             f"{script}: plan" if script else "npu-dispatch plan",
-            style="".join([_STYLE, hues.STYLE, timeline.STYLE, _tabs(len(recorded))]),
-            script=timeline.SCRIPT,
+            style=_STYLE + _tabs(len(reports)),
             name=script,
             whole_name=reports[0].script,
             when=time.strftime("%Y-%m-%d %H:%M"),
@@ -49,20 +45,9 @@ def write(recorded: Sequence[Recorded], path: Path) -> None:
             figures=comparison.rows(reports),
             ranks=scaling.rows(reports),
             scaling=scaling.picture(reports) if any(r.ranks for r in reports) else None,
-            devices=[
-                _device(one.report) | {"timeline": timeline.places(one.run, colours)}
-                for one in recorded
-            ],
+            devices=[_device(report) for report in reports],
         )
     )
-
-
-def _names(recorded: Sequence[Recorded]) -> list[str]:
-    """Return the names of all tasks: those that take most of a step first."""
-    operators = [operator for one in recorded for operator in one.report.operators]
-    operators.sort(key=lambda operator: -operator.device_us)
-    others = [task.name for one in recorded for task in one.run.tasks]
-    return [*(operator.name for operator in operators), *others]
 
 
 def _folder(lines: Sequence[str]) -> str:

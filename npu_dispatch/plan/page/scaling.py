@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from npu_dispatch.plan.analysis import RankTime, Report
-from npu_dispatch.plan.page.ticks import round_step
 from npu_dispatch.plan.texts import time_text
 
 __all__ = ["picture", "rows"]
@@ -54,7 +53,7 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
     """
     ranks = sorted({rank.ranks for report in reports for rank in report.ranks})
     top = max(rank.step_us for report in reports for rank in report.ranks)
-    step = round_step(top / 4)
+    step = _round_step(top / 4)
     most = step * math.ceil(top / step)
     decades = math.log(ranks[-1] / ranks[0]) or 1.0
 
@@ -81,7 +80,7 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
             (y(i * step), time_text(i * step)) for i in range(round(most / step) + 1)
         ],
         "lines": [
-            (colour, exposed, points(sorted(report.ranks, key=_count), exposed))
+            (colour, exposed, points(report.ranks, exposed))
             for report, colour in zip(shown, colours, strict=True)
             for exposed in (False, True)
         ],
@@ -91,8 +90,10 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
     }
 
 
-def _count(rank: RankTime) -> int:
-    return rank.ranks
+def _round_step(about: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least `about`."""
+    power = 10.0 ** math.floor(math.log10(about))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))
 
 
 def _apart(ranks: Sequence[int], x: Callable[[int], float]) -> list[int]:

@@ -212,20 +212,5 @@ TEST(Recorder, ItsClockRunsForwardFromThreadToThread) {
   EXPECT_TRUE(r.now() >= later);
 }
 
-TEST(Recorder, ALaunchNotesWhatIsInUse) {
-  Stream& a = stream(6);
-  Recorded r;
-  r.recorder.allocated(a, nullptr, 100);
-  submit(a, kNothing, {});
-  r.recorder.allocated(a, nullptr, 50);
-  submit(a, kNothing, {});
-  r.recorder.freed(a, nullptr, 100, FreedTo::kStream);
-  submit(a, kNothing, {});
-  const Recording p = r.end();
-  EXPECT_EQ(p.entries[0].allocated, 100u);
-  EXPECT_EQ(p.entries[1].allocated, 150u);
-  EXPECT_EQ(p.entries[2].allocated, 50u);
-}
-
 }  // namespace
 }  // namespace npu::plan
