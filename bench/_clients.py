@@ -80,7 +80,7 @@ class Load:
             for number in range(wanted if self.open else 0):
                 transport = self.open[(sent + number) % len(self.open)].transport
                 if transport.get_write_buffer_size() < MOST_UNSENT:
-                    transport.write(request("/api/v1/processes"))
+                    transport.write(request("/api/v1/snapshot"))
                     self.seen["sent"] += 1
                 else:
                     self.seen["not taken"] += 1

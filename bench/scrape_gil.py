@@ -55,7 +55,7 @@ for line in sys.stdin:
         thread.start()
     rates, worst, spent, launches = [], 0, 0, 0
     at = clock()
-    while at < end:
+    while at < end or not rates:  # once, however late this has begun
         begun, n, used = at, 0, cpu()
         while at - begun < 10_000_000:
             a.add_(1)

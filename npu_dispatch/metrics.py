@@ -33,15 +33,18 @@ _Send = Callable[[_Message], Awaitable[None]]
 class NpuCollector(Collector):
     """The collector for a registry of your own: `REGISTRY.register(NpuCollector())`.
 
-    It collects from all local processes, with the label `local_rank`, or from the
-    one `pid`. The metrics are rendered wherever that registry is scraped.
+    It collects from all processes of this user, with the label `process`, or from the
+    one `pid`. The metrics are rendered wherever that registry is scraped. A registry
+    takes one collector.
     """
 
     def __init__(self, *, pid: int | None = None) -> None:
         self._scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not collect
+        # Registering must not collect. This name stands for all: a registry refuses a
+        # second collector, which would repeat each metric.
+        return (Metric("npu_dispatch_exporter_segments", "", "gauge"),)
 
     def collect(self) -> Iterable[Metric]:
         return to_metrics(self._scrapes.families())
@@ -52,9 +55,9 @@ def asgi_app(
 ) -> Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]:
     """Return an ASGI app that answers every GET with the metrics.
 
-    Mount it in a service that you have: `app.mount("/metrics", asgi_app())`. `pid`
-    is that of NpuCollector. Methods other than GET get status 405. An answer is given
-    again for a second. Your service says who may ask.
+    Mount it in a service that you have: `app.mount("/metrics", asgi_app())`. It shows
+    all processes of this user, or the one `pid`. Methods other than GET get status 405.
+    An answer is given again for a second. Your service says who may ask.
     """
     scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
 

@@ -146,10 +146,22 @@ def _difference(expected: Any, found: Any) -> str | None:
                 and torch.equal(_bits(a), _bits(b))
             )
         else:
-            same = a == b
+            same = _are_equal(a, b)
         if not same:
             return f"value {number} of the result is {b}, in program order it is {a}"
     return None
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Compare two values that are no tensors; NaN equals itself."""
+    # Its own class's, or that of one of its bases.
+    has_equality = any("__eq__" in vars(c) for c in type(a).__mro__ if c is not object)
+    if not has_equality and a is not b:
+        raise TypeError(
+            f"the program returned a {type(a).__name__}, which defines no ==, so two "
+            "runs cannot be compared; return tensors, numbers or containers of these"
+        )
+    return bool(a == b or (a != a and b != b))
 
 
 def _bits(t: torch.Tensor) -> torch.Tensor:

@@ -128,6 +128,7 @@ std::map<std::string, size_t> layout() {
       FIELD(StreamBlock, held_by),
       FIELD(StreamBlock, held_until),
       FIELD(StreamBlock, woken_ns),
+      FIELD(StreamBlock, head_queued_ns),
       FIELD(StreamBlock, errors),
       FIELD(StreamBlock, depth),
       FIELD(StreamBlock, queued_ns),

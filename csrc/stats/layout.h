@@ -18,7 +18,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 12;
+inline constexpr uint32_t kLayoutVersion = 13;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -255,6 +255,9 @@ struct StreamBlock {
   Counter held_by;     // that stream: 1 + id + (device << 32); 0: none
   Counter held_until;  // how many tasks that stream has to retire
   Counter woken_ns;    // CLOCK_MONOTONIC, when the launcher was last woken
+  // CLOCK_MONOTONIC, when the task was queued that was taken last of those
+  // whose times are taken.
+  Counter head_queued_ns;
   Counter errors[kErrorCodes];  // errors that made the stream fail, by npu_code
   Counter capturing;  // 1 while tasks go to a graph; the capturing thread's
   alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;  // tasks

@@ -34,6 +34,11 @@ TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
   // ticks() says that the readings of two threads may be out of order. Readers
   // of traces and profiles count on their order.
   begun = std::max({begun, task.stamp, last_end_});
+  const auto waited =
+      uint64_t(double(ticks_between(task.stamp, begun)) * ns_per_tick_);
+  // Relaxed: statistics order nothing.
+  stream_.block().head_queued_ns.store(clock_.ns(ticks()) - waited,
+                                       std::memory_order_relaxed);
   return {{position, name_of(task), task.stamp, begun, 0},
           task.marks.launch_ticks,
           task.site,

@@ -17,11 +17,11 @@ __all__ = ["doctor", "ops"]
 @click.argument("name", default="")
 @click.option("--tier", help="Only operators of this tier.")
 def ops(name: str, tier: str | None) -> None:
-    """Say how operators run: all of those whose name contains NAME.
+    """List operators matching NAME and how each executes.
 
-    Each line has an operator and its tier. Those of the tiers structured, meta and
-    hand launch asynchronously, composite ones are made of others, and synchronous
-    ones wait for the device.
+    Prints one operator and its tier per line. Tiers structured, meta and hand launch
+    asynchronously, composite operators call others, and synchronous ones wait for the
+    device.
     """
     table = (
         (Path(npu_dispatch.__file__).parent / "op_tiers.txt").read_text().splitlines()
@@ -45,10 +45,9 @@ def ops(name: str, tier: str | None) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """Say what is installed, what is wrong with it, and how to mend it.
+    """Check the installation; report problems and how to fix them.
 
-    The exit status is 1 when the device does not work as it should. It is 0 when
-    nothing is wrong, or when there is advice only.
+    The exit status is 1 if there is a problem, else 0.
     """
     from npu_dispatch.diagnosis.doctor import examine
 

@@ -18,43 +18,43 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "calibrate": (
         "npu_dispatch.cli.plan",
-        "Measure this machine's cpu as a device, and write SHEET for `plan --device`.",
+        "Measure this machine's CPU and write SHEET, for `plan --device`.",
     ),
     "doctor": (
         "npu_dispatch.cli.facts",
-        "Say what is installed, what is wrong with it, and how to mend it.",
+        "Check the installation; report problems and how to fix them.",
     ),
     "dump": (
         "npu_dispatch.cli.watch",
-        "Say what the streams and host threads of PID are doing, also when it hangs.",
+        "Print what each stream and host thread of PID is doing, even if it hangs.",
     ),
     "export": (
         "npu_dispatch.service.command",
-        "Print a file for who deploys: rules, dashboard, service unit, Kubernetes.",
+        "Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.",
     ),
     "ops": (
         "npu_dispatch.cli.facts",
-        "Say how operators run: all of those whose name contains NAME.",
+        "List operators matching NAME and how each executes.",
     ),
     "plan": (
         "npu_dispatch.cli.plan",
-        "Say how SCRIPT would run on a device of stated speed.",
+        "Predict how SCRIPT would run on another device.",
     ),
     "postmortem": (
         "npu_dispatch.cli.watch",
-        "Say what a killed process was doing: PID, or the one that died last.",
+        "Print what a killed process was doing: PID, or the last one.",
     ),
     "ps": (
         "npu_dispatch.cli.watch",
-        "List the processes that use npu, the most urgent first.",
+        "List the processes that use npu, most urgent first.",
     ),
     "run": (
         "npu_dispatch.cli.programs",
-        "Run SCRIPT with the device loaded; end with a summary on stderr.",
+        "Run SCRIPT with the device loaded and print a summary to stderr.",
     ),
     "sanitize": (
         "npu_dispatch.cli.programs",
-        "Run SCRIPT and report accesses to memory that nothing orders.",
+        "Run SCRIPT and report memory accesses that no stream order separates.",
     ),
     "serve": (
         "npu_dispatch.service.command",
@@ -62,11 +62,11 @@ COMMANDS = {
     ),
     "top": (
         "npu_dispatch.cli.watch",
-        "Watch queues, rates and latencies of PIDS, by default of all that launch.",
+        "Show queues, rates and latencies live, of PIDS or of all processes.",
     ),
     "trace": (
         "npu_dispatch.cli.watch",
-        "Record a timeline: of a running process (PID), or of a command (-- CMD).",
+        "Record a timeline of a running process (PID) or of a command (-- CMD).",
     ),
 }
 

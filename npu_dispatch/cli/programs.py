@@ -32,17 +32,17 @@ __all__ = ["run", "sanitize"]
     "--json",
     "json_file",
     type=OUTPUT_FILE,
-    help="Also write the figures to this file, as JSON.",
+    help="Write the figures to FILE as JSON.",
 )
-@click.option("--quiet", is_flag=True, help="Print no summary.")
+@click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option(
     "--compiled",
     is_flag=True,
-    help="Also tell, line by line, what torch.compile made of it. Inductor's cached "
-    "graphs are not used.",
+    help="Also report, line by line, what torch.compile compiled. Inductor's graph "
+    "cache is off.",
 )
 @device_names
-@click.option("-m", "module", help="A module to run, as `python -m` does.")
+@click.option("-m", "module", help="Run a module, like `python -m`.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     json_file: Path | None,
@@ -51,13 +51,13 @@ def run(
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT with the device loaded; end with a summary on stderr.
+    """Run SCRIPT with the device loaded and print a summary to stderr.
 
-    The summary ends with a verdict: what holds the program up, how long a step takes,
-    the lines that wait and launch most, and what to try next.
+    The summary shows what limits the program, how long a step takes, the lines that
+    wait and launch most, and what to try next.
 
-    The exit status is the script's own. --torch-npu and --cuda hold for the
-    processes that it starts, too.
+    The exit status is the script's own. --torch-npu and --cuda also apply to child
+    processes.
     """
     from npu_dispatch.diagnosis import summary
     from npu_dispatch.inductor import report
@@ -139,23 +139,23 @@ def _finish_work() -> int:
     "--json",
     "json_file",
     type=OUTPUT_FILE,
-    help="Also write the findings to this file, as JSON.",
+    help="Write the findings to FILE as JSON.",
 )
 @click.option(
     "--sarif",
     "sarif_file",
     type=OUTPUT_FILE,
-    help="Also write them to this file, as SARIF, which code hosts show in a diff.",
+    help="Write the findings to FILE as SARIF, which code hosts show in a diff.",
 )
 @click.option(
     "--suppressions",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of findings that are known; by default what "
-    "TORCH_NPU_SANITIZER_SUPPRESSIONS names.",
+    help="File of known findings to leave out; default: "
+    "TORCH_NPU_SANITIZER_SUPPRESSIONS.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
 @device_names
-@click.option("-m", "module", help="A module to run, as `python -m` does.")
+@click.option("-m", "module", help="Run a module, like `python -m`.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def sanitize(
@@ -167,12 +167,11 @@ def sanitize(
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT and report accesses to memory that nothing orders.
+    """Run SCRIPT and report memory accesses that no stream order separates.
 
-    Findings of all processes that it starts are reported. The exit status is the
-    script's own; where that is 0, it is 66 when something was found, or when a process
-    was killed or runs still, so that not all that it does is known, or when none used
-    npu. --torch-npu and --cuda hold for the processes that it starts, too.
+    Child processes are checked, too. The exit status is the script's own; if that is
+    0, it is 66 when there are findings, when a process was killed or still runs, or
+    when no process used npu. --torch-npu and --cuda also apply to child processes.
     """
     from npu_dispatch import sanitizer
 

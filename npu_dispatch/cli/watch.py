@@ -29,10 +29,10 @@ _PS_SECONDS = 0.25
     "--all",
     "everybody",
     is_flag=True,
-    help="Also list processes that have launched nothing.",
+    help="Include processes that have launched nothing.",
 )
 def ps(as_json: bool, everybody: bool) -> None:
-    """List the processes that use npu, the most urgent first."""
+    """List the processes that use npu, most urgent first."""
     import time
 
     from npu_dispatch.diagnosis import top as figures
@@ -49,15 +49,19 @@ def ps(as_json: bool, everybody: bool) -> None:
 
 
 @click.command()
-@click.option("--all-ranks", is_flag=True, help="Compare what ranks have called.")
-@click.option("--save", metavar="PREFIX", help="Also write dumps to files PREFIXrank.")
+@click.option(
+    "--all-ranks", is_flag=True, help="Compare the collective calls of all ranks."
+)
+@click.option(
+    "--save", metavar="PREFIX", help="Also write the dump of each rank to PREFIXrank."
+)
 @click.argument("what", nargs=-1)
 def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
-    """Say what the streams and host threads of PID are doing, also when it hangs.
+    """Print what each stream and host thread of PID is doing, even if it hangs.
 
-    With --all-ranks it says which rank waits in which collective, and which rank
-    is elsewhere. It looks at this machine's processes, or at the files and folders
-    that are named, which --save or the watchdog has written.
+    With --all-ranks, print which rank waits in which collective, and which rank has
+    not called it. The ranks are those of this machine, or those whose dumps are in
+    the files and folders named: --save and the watchdog write such files.
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
@@ -93,15 +97,14 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many per stream.",
+    help="Number of tasks to show per stream.",
 )
 @click.argument("pid", type=int, required=False)
 def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
-    """Say what a killed process was doing: PID, or the one that died last.
+    """Print what a killed process was doing: PID, or the last one.
 
-    It shows the last tasks with the lines that launched them, the waits and the
-    memory. What is left of a process is kept for an hour from when somebody finds
-    it dead.
+    Shows the last tasks and the lines that launched them, the host waits and the
+    memory. The data of a killed process is kept for an hour after it is found dead.
     """
     from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 
@@ -149,7 +152,7 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
     "--all",
     "everybody",
     is_flag=True,
-    help="Also list processes that have launched nothing.",
+    help="Include processes that have launched nothing.",
 )
 @click.option(
     "--interval",
@@ -165,7 +168,7 @@ def top(
     everybody: bool,
     interval: float,
 ) -> None:
-    """Watch queues, rates and latencies of PIDS, by default of all that launch."""
+    """Show queues, rates and latencies live, of PIDS or of all processes."""
     import time
 
     from npu_dispatch.diagnosis import top as figures
@@ -210,7 +213,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     default="5s",
     callback=_seconds,
     metavar="TIME",
-    help="How long to record a PID.",
+    help="Duration to record, of a PID.",
 )
 @click.option(
     "-o",
@@ -218,24 +221,24 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     default="npu.pftrace",
     show_default=True,
     type=OUTPUT_FILE,
-    help="The file: NAME.json for chrome://tracing, any other for ui.perfetto.dev.",
+    help="Output file: NAME.json for chrome://tracing, else for ui.perfetto.dev.",
 )
 @click.option(
     "--all-ranks",
     is_flag=True,
-    help="Of all ranks here, or those in the files and folders that are named.",
+    help="Record all ranks here, or merge the files and folders named.",
 )
 @click.argument("target", nargs=-1, type=click.UNPROCESSED)
 def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> None:
-    """Record a timeline: of a running process (PID), or of a command (-- CMD).
+    """Record a timeline of a running process (PID) or of a command (-- CMD).
 
-    A process that keeps records (started with NPU_TRACE=1) gives its last
-    seconds; any other is recorded for that long from now on. The exit status is
-    the command's own, or 1 where none of its processes used npu.
+    A process started with NPU_TRACE=1 keeps records, so its last seconds are
+    written; any other process is recorded from now on. The exit status is the
+    command's own, or 1 if none of its processes used npu.
 
-    With --all-ranks it is of all processes of this machine that are in a group of
-    ranks, or merges timelines of several hosts, which were saved as NAME.json. All
-    are put on one clock, and arrows join the same collective on all ranks.
+    With --all-ranks, record all ranks on this machine, or merge the timelines of
+    several hosts that were saved as NAME.json. All are put on one clock, and arrows
+    join the calls of one collective.
     """
     from npu_dispatch.timeline import trace as tracing  # needs numpy
     from npu_dispatch.timeline.trace_file import TraceError

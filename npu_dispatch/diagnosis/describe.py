@@ -28,8 +28,8 @@ def _doing(view: ProcessView, stream: StreamView) -> str:
     what = doing(stream)
     if s.running_at:
         what += f", launched at {s.running_at}"
-    age = view.tick - (stream.oldest_since or view.tick)
-    return f"task {s.retired} {what}; {s.depth} queued, for at most {age:.1f} s"
+    age = view.tick - (stream.oldest_queued or view.tick)
+    return f"task {s.retired} {what}; {s.depth} queued, the oldest for {age:.1f} s"
 
 
 def told(wait: OpenWait, pid: int, waits: str = "waits") -> str:

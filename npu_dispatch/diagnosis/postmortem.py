@@ -28,7 +28,7 @@ from npu_dispatch.stats.folders import SEGMENTS, own_folders
 from npu_dispatch.stream_names import stream_title
 from npu_dispatch.system.untrusted_file import UnsafeFileError
 
-__all__ = ["dead", "opened", "postmortem_lines"]
+__all__ = ["dead", "last_line", "opened", "postmortem_lines"]
 
 _WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
 _NOTABLE_S = 1.0
@@ -107,6 +107,17 @@ def _state(stream: StreamStats, last: int) -> str:
     return f"{what}; {stream.depth} queued"
 
 
+def last_line(reader: StatsReader) -> str:
+    """Return the Python line that a dead process was at; "" when not known."""
+    lines = [wait.at for wait in reader.open_waits()]
+    streams = reader.streams()
+    lines += [s.running_at for s in streams if s.depth]
+    lines += [
+        task.at for s in streams for task in reader.recent(s.device, s.stream)[-1:]
+    ]
+    return next(filter(None, lines), "")
+
+
 def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
     """Yield what a dead process's streams and host threads were doing.
 
@@ -118,10 +129,12 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
         who += f", rank {info.rank} of {info.world_size or '?'}"
     if info.job_id:
         who += f", job {info.job_id}"
-    yield f"{who}, killed; began {_clock(info.realtime_ns / 1e9)}"
+    text = f"{who}, killed; began {_clock(info.realtime_ns / 1e9)}"
     last = _last_sign(streams, waits)
     if last:
-        yield f"  last noted {_clock(unix_ns(last) / 1e9)}"
+        text += f", last noted {_clock(unix_ns(last) / 1e9)}"
+    line = last_line(reader)
+    yield f"{text} at {line}" if line else text
     for device in reader.devices():
         yield (
             f"  npu:{device.device}: {device.allocated} bytes allocated, "

@@ -68,9 +68,11 @@ class StreamView(NamedTuple):
 
     stats: StreamStats
     depth_max: int  # the most seen in the last minute
-    # Not later than when the oldest task was enqueued, to within the time
-    # between two refreshes; None when there is none.
+    # Since when no task was done, to within the time between two refreshes; None where
+    # none is queued.
     oldest_since: float | None
+    # When the oldest task was queued, as far as one task in 16 tells.
+    oldest_queued: float | None
     last_completion: float | None
     cpu_seconds: float | None
     thread_alive: float | None  # when the launcher was last seen; None: none yet
@@ -197,10 +199,12 @@ class _Watched:
     ) -> StreamView:
         progress = self._progress.setdefault((stats.device, stats.stream), _Progress())
         progress.note(now, self._previous, stats)
-        oldest = None
+        oldest = oldest_queued = None
         if stats.depth:
             told = max(info.monotonic_ns, stats.last_retired_ns, stats.woken_ns)
             oldest = min(now, max(progress.before, told / 1e9))
+            queued = max(info.monotonic_ns, stats.head_queued_ns, stats.woken_ns)
+            oldest_queued = min(now, queued / 1e9)
         last = stats.last_retired_ns
         here = stats.thread and is_here(info.pid_namespace)
         cpu = _thread_cpu_seconds(info.pid, stats.thread) if here else None
@@ -210,6 +214,7 @@ class _Watched:
             stats=stats,
             depth_max=progress.depths[0][1],
             oldest_since=oldest,
+            oldest_queued=oldest_queued,
             # Sampled: a counter that moved since says more.
             last_completion=max(last / 1e9, progress.before) if last else None,
             cpu_seconds=cpu,

@@ -20,7 +20,7 @@ __all__ = [
 
 _US, _MS, _S = 1e3, 1e6, 1e9
 # Upper bounds of classic histograms, in nanoseconds.
-LAUNCH_BOUNDS = (*(0.25 * _US * 2**i for i in range(12)), _MS)
+LAUNCH_BOUNDS = (*(16.0 * 2**i for i in range(16)), _MS)
 LATENCY_BOUNDS = (
     *(n * _US for n in (1, 2.5, 5, 10, 25, 50, 100, 250, 500)),
     *(n * _MS for n in (1, 2.5, 5, 10, 50, 100)),

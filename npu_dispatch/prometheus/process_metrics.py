@@ -281,8 +281,8 @@ def _add_queue(
     gauge("queue_capacity", "Tasks that fit.", s.capacity)
     moment(
         "oldest_task_enqueued_timestamp_seconds",
-        "When the oldest task that is not complete was enqueued, or later.",
-        stream.oldest_since,
+        "When the oldest task that is not complete was enqueued, told by one in 16.",
+        stream.oldest_queued,
     )
     moment(
         "last_completion_timestamp_seconds",

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from npu_dispatch.ranks.dump_fields import check_dump
 from npu_dispatch.stats import StatsReader
@@ -163,6 +163,15 @@ class _PlainUnpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"holds a {module}.{name}, not a dump")
+
+    def _refuse(self) -> None:
+        raise pickle.UnpicklingError("holds a bytearray, not a dump")
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        # It takes as much memory as a length in the file asks for.
+        pickle.BYTEARRAY8[0]: _refuse,
+    }
 
 
 def load(path: Path) -> Dump:

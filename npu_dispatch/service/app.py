@@ -217,31 +217,6 @@ class _Endpoints:
         await self._watcher.ready()
         return JSONResponse(self._watcher.snapshot)
 
-    async def _of_each(self, *names: str) -> Response:
-        await self._watcher.ready()
-        return JSONResponse(
-            [
-                {name: process[name] for name in ("id", "pid", "time", *names)}
-                for process in self._watcher.snapshot["processes"]
-            ]
-        )
-
-    async def processes(self, _: Request) -> Response:
-        identity = ("rank", "local_rank", "world_size", "job_id", "pod")
-        return await self._of_each("name", *identity, "verdict", "launches_per_s")
-
-    async def streams(self, _: Request) -> Response:
-        return await self._of_each("streams", "waits_for", "cycles")
-
-    async def syncs(self, _: Request) -> Response:
-        return await self._of_each("syncs", "lines", "waiting")
-
-    async def memory(self, _: Request) -> Response:
-        return await self._of_each("memory")
-
-    async def races(self, _: Request) -> Response:
-        return await self._of_each("sanitizer", "reports", "errors")
-
     async def pending(self, request: Request) -> Response:
         """The queued tasks of stream DEVICE:STREAM; `?process=` and `?limit=`."""
         await self._watcher.ready()

@@ -51,25 +51,25 @@ def _check_names(
     is_eager=True,
     expose_value=False,
     callback=_read_file,
-    help="A TOML file with these options; flags and NPU_DISPATCH_SERVE_* come first.",
+    help="TOML file with these options; flags and NPU_DISPATCH_SERVE_* override it.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
 )
 @click.option(
     "--port",
     default=9401,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Its port; 0: any that is free, which is printed.",
+    help="Port to listen on; 0: any free one, which is printed.",
 )
 @click.option(
     "--allow-host",
     multiple=True,
     metavar="NAME",
     callback=_check_names,
-    help="A name that clients may call this service by, besides localhost. *.NAME "
-    "stands for any name below it, and * for any name. May be repeated.",
+    help="Accept requests for this host name, besides localhost and --host. *.NAME "
+    "matches subdomains, * any name. May be repeated.",
 )
 @click.option(
     "--interval",
@@ -90,39 +90,39 @@ def _check_names(
     default=64,
     show_default=True,
     type=click.IntRange(1, 512),
-    help="How many clients may listen to live events.",
+    help="Most clients of the live event stream.",
 )
 @click.option(
     "--max-rate",
     default=200.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Requests per second that are answered, to each client by its address.",
+    help="Most requests per second and client address.",
 )
 @click.option(
     "--unix",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Serve at a Unix socket of mode 0600 instead of an address: every user of "
-    "the machine can connect to 127.0.0.1.",
+    help="Listen on a Unix socket of mode 0600 instead: every user of the machine can "
+    "connect to 127.0.0.1.",
 )
 @click.option(
     "--token",
     metavar="TOKEN",
-    help="Let only those read who send `Authorization: Bearer TOKEN`, or open "
-    "/?token=TOKEN in a browser. Better given as NPU_DISPATCH_SERVE_TOKEN.",
+    help="Require `Authorization: Bearer TOKEN`, or /?token=TOKEN in a browser. "
+    "Prefer the variable NPU_DISPATCH_SERVE_TOKEN.",
 )
-@click.option("--pid", type=int, help="Watch this process only.")
+@click.option("--pid", type=int, help="Watch only this process.")
 @click.option(
     "--all-users",
     is_flag=True,
-    help="Watch every user's processes whose statistics this user may read: root all, "
-    "others those of their groups that NPU_DISPATCH_SEGMENT_GROUP names.",
+    help="Watch processes of all users: as root, or those whose "
+    "NPU_DISPATCH_SEGMENT_GROUP is a group of yours.",
 )
 @click.option(
     "--per-stream",
     is_flag=True,
-    help="Have the histograms of metrics by stream, and not by device.",
+    help="Label histograms by stream instead of by device.",
 )
 @click.option(
     "--ops",
@@ -130,19 +130,18 @@ def _check_names(
     show_default=True,
     metavar="N",
     type=click.IntRange(0, 100),
-    help="Add metrics by operator, for the N costliest ones.",
+    help="Add metrics for the N costliest operators.",
 )
 @click.option(
     "--enable-admin",
     is_flag=True,
-    help="Answer POST /api/v1/admin/..., which changes what processes do, to those "
-    "who have the token.",
+    help="Allow POST /api/v1/admin/..., which changes processes, with the admin token.",
 )
 @click.option(
     "--admin-token",
     metavar="TOKEN",
-    help="Better given as NPU_DISPATCH_SERVE_ADMIN_TOKEN: a command line can be read "
-    "by others. Without one, one is made and printed on stderr.",
+    help="The admin token; default: a new one, printed to stderr. Prefer the variable "
+    "NPU_DISPATCH_SERVE_ADMIN_TOKEN, as others can read a command line.",
 )
 def serve(
     host: str,
@@ -163,8 +162,8 @@ def serve(
 ) -> None:
     """Watch all local processes: a live page, /metrics and a JSON API.
 
-    Read-only without --enable-admin. Every option can also be set as a variable,
-    NPU_DISPATCH_SERVE_PORT and so on.
+    Read-only unless --enable-admin is given. Each option can also be set by a variable
+    such as NPU_DISPATCH_SERVE_PORT.
     """
     from npu_dispatch.service.app import ServiceConfig
     from npu_dispatch.service.server import run
@@ -213,11 +212,11 @@ def _token(given: str | None) -> str:
     metavar="URL",
     default="docs",
     show_default=True,
-    help="Where your operators read this documentation: alerts link to it.",
+    help="URL of this documentation, to which alerts link.",
 )
 @click.argument("what", type=click.Choice(sorted(FILES)))
 def export(what: str, docs_url: str) -> None:
-    """Print a file for who deploys: rules, dashboard, service unit, Kubernetes.
+    """Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.
 
     alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
     container and kubernetes run `npu-dispatch serve --all-users`, one per machine.

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npu_dispatch.diagnosis.postmortem import last_line
 from npu_dispatch.processes import Processes
 from npu_dispatch.processes.remains import remains
 from npu_dispatch.processes.script_name import name_of
@@ -57,14 +58,7 @@ class Killed:
         try:
             with StatsReader(path) as reader:
                 info = reader.info
-                lines = [wait.at for wait in reader.open_waits()]
-                streams = reader.streams()
-                lines += [s.running_at for s in streams if s.depth]
-                lines += [
-                    task.at
-                    for s in streams
-                    for task in reader.recent(s.device, s.stream)[-1:]
-                ]
+                at = last_line(reader)
         except (OSError, StatsError, UnsafeFileError, ValueError):
             return None
         if self._processes.pid not in (None, info.pid):
@@ -79,6 +73,6 @@ class Killed:
                 "job_id": info.job_id,
                 "time": unix_ns(int(tick * 1e9)) / 1e9,
                 "tick": tick,
-                "at": next(filter(None, lines), ""),
+                "at": at,
             },
         )

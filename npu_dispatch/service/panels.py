@@ -155,8 +155,8 @@ ROWS: dict[str, list[Panel]] = {
             _DEVICE,
         ),
         _several(
-            *("What a launch costs its caller", "s"),
-            "Half of the launches take less than p50, one in a hundred more than p99.",
+            *("Time to put a task into the queue", "s"),
+            "A part of what a launch costs its caller; of one task in 16.",
             {f"p{100 * q:.0f}": _quantile(q, "launch_overhead_seconds")
              for q in (0.5, 0.99)},
         ),

@@ -40,12 +40,12 @@ class Endpoint:
     refusals: Mapping[int, str] = field(default_factory=dict)
 
 
-_SLOT = Parameter(
+_PROCESS = Parameter(
     "process",
     "The `id` of one process; by default all processes are meant.",
     {"type": "string"},
 )
-_NO_SLOT = {404: "There is no such process, or none at all."}
+_NO_PROCESS = {404: "There is no such process, or none at all."}
 
 
 def _files() -> tuple[Endpoint, ...]:
@@ -86,7 +86,6 @@ def _health() -> tuple[Endpoint, ...]:
 
 
 def _of_processes() -> tuple[Endpoint, ...]:
-    each = "The answer is a list with an object for each process: `id`, `pid`, `time`"
     return (
         Endpoint(
             "GET",
@@ -107,21 +106,6 @@ def _of_processes() -> tuple[Endpoint, ...]:
         ),
         Endpoint(
             "GET",
-            "/api/v1/processes",
-            "processes",
-            "Who uses the device, and what holds each process up.",
-            f"{each}, `name`, `rank`, `local_rank`, `world_size`, `job_id`, `pod`, "
-            "`verdict` and `launches_per_s`.",
-        ),
-        Endpoint(
-            "GET",
-            "/api/v1/streams",
-            "streams",
-            "The streams, and which waits for which.",
-            f"{each}, `streams`, `waits_for` and `cycles`.",
-        ),
-        Endpoint(
-            "GET",
             "/api/v1/streams/{id}/pending",
             "pending",
             "The queued tasks of a stream.",
@@ -135,7 +119,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
                     {"type": "string"},
                     in_path=True,
                 ),
-                _SLOT,
+                _PROCESS,
                 Parameter(
                     "limit",
                     "How many tasks are listed.",
@@ -146,28 +130,6 @@ def _of_processes() -> tuple[Endpoint, ...]:
                 400: "`limit` is no number.",
                 404: "No process has such a stream.",
             },
-        ),
-        Endpoint(
-            "GET",
-            "/api/v1/syncs",
-            "syncs",
-            "Where the host waits for the device.",
-            f"{each}, `syncs` by reason, `lines` by Python line, and `waiting`, the "
-            "host threads that wait now.",
-        ),
-        Endpoint(
-            "GET",
-            "/api/v1/memory",
-            "memory",
-            "The memory of each device.",
-            f"{each} and `memory`.",
-        ),
-        Endpoint(
-            "GET",
-            "/api/v1/races",
-            "races",
-            "Findings of the race sanitizer, and failed tasks.",
-            f"{each}, `sanitizer`, `reports` by kind, and `errors`.",
         ),
         Endpoint(
             "GET",
@@ -188,7 +150,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "A timeline of the past, as a file.",
             "Its type is `application/json` where the format is `chrome`.",
             parameters=(
-                _SLOT,
+                _PROCESS,
                 Parameter(
                     "seconds",
                     "How much of the past the file has.",
@@ -226,8 +188,8 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "`host_waits`, `streams`, each with its `head` and its last 128 tasks, and "
             "`lines`: how many of those each line launched, and what the host waited "
             "there.",
-            parameters=(_SLOT,),
-            refusals=_NO_SLOT,
+            parameters=(_PROCESS,),
+            refusals=_NO_PROCESS,
         ),
     )
 
@@ -248,12 +210,12 @@ def _of_admin() -> tuple[Endpoint, ...]:
             handler,
             summary,
             text,
-            parameters=(*((switch,) if choices else ()), _SLOT),
+            parameters=(*((switch,) if choices else ()), _PROCESS),
             refusals={
                 401: "The header `Authorization` lacks the administrator's token.",
                 403: "The service runs without `--enable-admin`, or the process is "
                 "another user's.",
-                **_NO_SLOT,
+                **_NO_PROCESS,
             },
         )
 

@@ -211,5 +211,5 @@ def _stream_values(
         "dropped": s.dropped,
         "running": s.running if s.depth and not s.idle else None,
         "running_at": s.running_at if s.depth and not s.idle else None,
-        "age_s": None if stream.oldest_since is None else now - stream.oldest_since,
+        "age_s": None if stream.oldest_queued is None else now - stream.oldest_queued,
     }

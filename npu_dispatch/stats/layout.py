@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 12
+LAYOUT_VERSION = 13
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -172,8 +172,9 @@ OFFSETS: dict[str, int] = {
     "StreamBlock.held_by": 232,
     "StreamBlock.held_until": 240,
     "StreamBlock.woken_ns": 248,
-    "StreamBlock.errors": 256,
-    "StreamBlock.capturing": 320,
+    "StreamBlock.head_queued_ns": 256,
+    "StreamBlock.errors": 264,
+    "StreamBlock.capturing": 328,
     "StreamBlock.depth": 384,
     "StreamBlock.queued_ns": 2112,
     "StreamBlock.latency_ns": 3376,
@@ -249,6 +250,7 @@ STREAM_WORDS = (
     "starved_ns",
     "held_until",
     "woken_ns",
+    "head_queued_ns",
     "full_waits",
     "deferred_bytes",
 )

@@ -228,6 +228,7 @@ class StreamStats(NamedTuple):
     thread: int
     last_retired_ns: int
     woken_ns: int
+    head_queued_ns: int  # of the newest timed task that has begun
     alive_ns: int
     idle_ns: int
     idle: bool

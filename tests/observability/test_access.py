@@ -279,7 +279,7 @@ def test_a_forged_segment_hides_no_other(write_segment, ghost):
     good = write_segment_beside(forged, ghost)
     app = create_app(ServiceConfig(directory=folder))
     with TestClient(app, base_url="http://localhost") as c:
-        found = c.get("/api/v1/processes").json()
+        found = c.get("/api/v1/snapshot").json()["processes"]
         metrics = c.get("/metrics")
 
     assert [process["pid"] for process in found] == [good]

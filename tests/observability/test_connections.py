@@ -104,7 +104,7 @@ run(ServiceConfig(max_rate=1e-6), "127.0.0.1", 0)
 
 
 def test_requests_that_are_too_many_are_refused_unread(fresh_python):
-    path = "/api/v1/processes"
+    path = "/api/v1/snapshot"
     with served(fresh_python, "-c", ONE_A_LONG_TIME) as port:
         assert ask(port, path).startswith(b"HTTP/1.1 200")
         assert ask(port, path).startswith(b"HTTP/1.1 503")

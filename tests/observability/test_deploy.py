@@ -16,12 +16,16 @@ N = "npu_dispatch_"
 Series = dict[str, str]
 
 
-def process(host: str, rank: int, kind: str = "device-bound", **more: str) -> Series:
-    """Return what a rank of a job on a host exports, and nothing is wrong with it."""
-    p = (
+def of_rank(host: str, rank: int) -> str:
+    return (
         f'job="any name",instance="{host}:9401",process="{rank}",rank="{rank}",'
         f'local_rank="{rank}",job_id="7"'
     )
+
+
+def process(host: str, rank: int, kind: str = "device-bound", **more: str) -> Series:
+    """Return what a rank of a job on a host exports, and nothing is wrong with it."""
+    p = of_rank(host, rank)
     d, s = f'{p},device="0"', f'{p},device="0",stream="0"'
     made = {
         f"{N}snapshot_timestamp_seconds{{{p}}}": "0+15x240",
@@ -104,6 +108,9 @@ CAUSES: dict[str, Series] = {
     "NpuDeferredFree": process("a", 1, S_memory_deferred_free_bytes="21x240"),
     # It waits for nobody, and three others for it.
     "NpuRankStraggler": process("b", 2, G_collective_wait_seconds_total="0x240"),
+    "NpuTrainerQuiet": process(
+        "b", 3, "quiet", P_optimizer_steps_total="0+9x120 1080x119"
+    ),
     "NpuHostBlocked": process("b", 3, "blocked"),
     "NpuLaunchBound": process("b", 3, "launch-bound"),
     "NpuTraceDrop": process("b", 3, P_trace_events_dropped_total="0+9x240"),
@@ -138,6 +145,11 @@ NOT_YET: dict[str, Series] = {
         for key in process("b", 4, G_collective_wait_seconds_total="0x240")
         if "collective" in key
     },
+    "a server without requests": process("b", 3, "quiet"),
+    "a notebook whose user reads": process(
+        "b", 3, "quiet", P_optimizer_steps_total="9x240"
+    )
+    | {f'{N}process_info{{{of_rank("b", 3)},name="-m ipykernel_launcher"}}': "1x240"},
     "a target that never was an exporter": {
         'up{job="node",instance="a:9100"}': "0x240"
     },

@@ -214,6 +214,14 @@ def test_the_collector_is_for_a_registry_of_ones_own():
     assert pids == [str(os.getpid())]
 
 
+def test_a_registry_takes_one_collector():
+    registry = CollectorRegistry()
+    registry.register(NpuCollector())
+
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(NpuCollector(pid=os.getpid()))
+
+
 def test_who_asks_for_openmetrics_2_gets_histograms_of_1(write_segment, ghost):
     family = latencies(busy_segment(write_segment, ghost))
 

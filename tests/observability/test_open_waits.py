@@ -63,10 +63,10 @@ def stuck(trainer):
 
 
 def waiting(client: TestClient, n: int, reason: str = "") -> dict[str, Any]:
-    """Return what /api/v1/syncs says once `n` threads wait, for that reason."""
+    """Return what the service says once `n` threads wait, for that reason."""
     while True:
-        found: list[dict[str, Any]] = client.get("/api/v1/syncs").json()
-        [process] = found
+        found: dict[str, list[dict[str, Any]]] = client.get("/api/v1/snapshot").json()
+        [process] = found["processes"]
         reasons = [wait["reason"] for wait in process["waiting"]]
         if len(reasons) == n and reason in (*reasons, ""):
             return process
@@ -137,7 +137,7 @@ def test_stacks_and_the_verdict_name_the_line(stuck):
         "stream_sync",
         "full_queue",
     }
-    [process] = client.get("/api/v1/processes").json()
+    [process] = client.get("/api/v1/snapshot").json()["processes"]
     assert process["verdict"]["kind"] == "hung"
     longest = stacks["host_waits"][0]["at"].rpartition("/")[2]
     assert process["verdict"]["text"].endswith(f"the host waits at {longest}")

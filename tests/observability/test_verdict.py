@@ -168,7 +168,7 @@ def test_a_step_of_the_wall_clock_changes_no_age_and_no_verdict(
         [stream] = view.streams
         assert stream.oldest_since is not None
         shown = process_values(None, view, hang_seconds)
-        [told] = re.findall(r"at most ([\d.]+) s", "\n".join(dump_lines(view)))
+        [told] = re.findall(r"oldest for ([\d.]+) s", "\n".join(dump_lines(view)))
         ages = [view.tick - stream.oldest_since, shown["streams"][0]["age_s"]]
         return shown["verdict"]["kind"], [*ages, float(told)]
 
@@ -268,7 +268,7 @@ def test_all_that_tell_of_a_process_say_the_same(trainer):
     ]
     app = create_app(ServiceConfig(pid=program.pid, max_rate=1e9))
     with TestClient(app, base_url="http://localhost") as client:
-        [shown] = client.get("/api/v1/processes").json()
+        [shown] = client.get("/api/v1/snapshot").json()["processes"]
 
     told = shown["verdict"]
     assert (row.verdict, told["kind"], found) == ("failed",) * 3
@@ -325,3 +325,36 @@ def test_a_process_that_a_signal_has_stopped_is_not_hung(fresh_python):
     assert verdict.kind == "stopped"
     assert f"kill -CONT {process.pid}" in verdict.action
     assert attention(verdict.kind) == 0
+
+
+QUEUED = """
+import sys, torch
+from npu_dispatch import _C
+x = torch.ones(3, device="npu")
+torch.npu.synchronize()
+for n in range(64):
+    torch.npu.current_stream().submit(sys.stdin.readline)
+print("queued", flush=True)
+torch.npu.synchronize()
+"""
+
+
+def test_the_oldest_task_has_its_own_age_and_not_that_of_the_last_progress(
+    fresh_python,
+):
+    pipes = {"stdin": PIPE, "stdout": PIPE}
+    with fresh_python.start("-c", QUEUED, **pipes) as process:
+        assert process.stdout.readline() == "queued\n"
+        with Processes(pid=process.pid) as processes:
+            for done in range(1, 49):
+                process.stdin.write("\n")
+                process.stdin.flush()
+                while True:  # until that task has ended
+                    [view] = processes.refresh()
+                    [stream] = [s for s in view.streams if s.stats.depth]
+                    if stream.stats.depth <= 64 - done:
+                        break
+                if done == 1:
+                    first = time.monotonic()
+        assert stream.oldest_queued <= first < stream.oldest_since
+        process.communicate("\n" * 16)

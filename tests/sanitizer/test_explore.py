@@ -105,3 +105,12 @@ def test_streams_have_their_own_threads_again_afterwards():
 
     x = torch.ones(3, device="npu") + 1
     assert x.tolist() == [2, 2, 2]
+
+
+def test_a_result_that_is_not_a_number_equals_itself():
+    explore(lambda: (float("nan"), torch.tensor(float("nan")).npu()), schedules=2)
+
+
+def test_a_result_that_cannot_be_compared_is_no_race():
+    with pytest.raises(TypeError, match="a Thing, which defines no =="):
+        explore(type("Thing", (), {}), schedules=2)

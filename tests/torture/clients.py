@@ -39,7 +39,7 @@ TOKENS = (
     b"Cookie: =;;;=\r\n",
     b"Authorization: Bearer " + TOKEN.encode() + b"\r\n",
 )
-PATHS = (b"/", b"/metrics", b"/api/v1/processes", b"/api/v1/%ff", b"/../etc", b"//")
+PATHS = (b"/", b"/metrics", b"/api/v1/snapshot", b"/api/v1/%ff", b"/../etc", b"//")
 PATHS += (b"/?token=%00", b"/?token=" + TOKEN.encode(), b"/api/v1/admin/dump", b"*")
 
 

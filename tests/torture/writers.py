@@ -154,10 +154,11 @@ def plans(folder: Path) -> Writer:
         "for _ in range(20):\n    x = torch.relu(x + 1)\n    x.sum().item()\n"
     )
     recorded = record.record([str(script)], [sheet.load("a100-80gb-sxm")], steps=4)
+    reports = [one.report for one in recorded]
     path = folder / "plan.html"
 
     return Writer(
-        lambda: page.write(recorded, path), lambda: "</html>" in path.read_text()
+        lambda: page.write(reports, path), lambda: "</html>" in path.read_text()
     )
 
 

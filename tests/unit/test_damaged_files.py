@@ -77,9 +77,16 @@ def test_a_dump_of_other_types_is_read_or_refused(originals, file: Path):
     refuses()
 
 
-def test_a_dump_that_names_a_large_memo_takes_no_memory_for_it(file: Path):
-    entry = pickle.LONG_BINPUT + struct.pack("<I", 100 << 20)
-    file.write_bytes(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + entry + pickle.STOP)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pickle.EMPTY_DICT + pickle.LONG_BINPUT + struct.pack("<I", 100 << 20),
+        pickle.BYTEARRAY8 + struct.pack("<Q", 100 << 20),
+    ],
+    ids=["memo", "bytearray"],
+)
+def test_a_dump_that_names_a_large_size_takes_no_memory_for_it(file: Path, entry):
+    file.write_bytes(pickle.PROTO + b"\x05" + entry + pickle.STOP)
 
     tracemalloc.start()
     try:

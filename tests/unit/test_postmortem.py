@@ -172,7 +172,9 @@ def test_what_is_left_survives_those_who_look_for_living_processes(killed):
 
     assert not segment_file(killed).exists()
     assert postmortem(str(killed)) == before
-    assert f"process {killed}, python -c, killed" in postmortem("--list")
+    [line] = [x for x in postmortem("--list").splitlines() if f"{killed}, py" in x]
+    assert f"process {killed}, python -c, killed; began 20" in line
+    assert re.search(r", last noted 20[-0-9: ]+ at <string>:26 in <module>$", line)
 
 
 def test_it_survives_a_new_process_too(killed, fresh_python):

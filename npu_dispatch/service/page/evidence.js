@@ -31,7 +31,7 @@ export function drawCharts(process, history, newest) {
 
   const time = (kind, i) => (p) => p[kind][i] / 1e6 || null;
   drawOverTime("latency", times, [
-    line("launch p50", time("launch_us", 0)), line("launch p99", time("launch_us", 1)),
+    line("enqueue p50", time("launch_us", 0)), line("enqueue p99", time("launch_us", 1)),
     line("complete p50", time("latency_us", 0)), line("complete p99", time("latency_us", 1)),
   ], { logarithmic: true, range: decades, splits: powersOfTen, format: duration });
   drawHeat("heat", times, points.map((p) => p.octaves));
