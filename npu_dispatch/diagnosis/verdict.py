@@ -55,8 +55,15 @@ KINDS = (
 )
 # The order in which processes are shown. Whether the host or the device is short
 # may change every second, and rows should not move because of that.
-_ATTENTION = {"stopped": 0, "hung": 0, "failed": 1, "idle": 4}
-_ATTENTION |= {"blocked": 2, "waiting": 2, "held": 2}
+_ATTENTION = {
+    "stopped": 0,
+    "hung": 0,
+    "failed": 1,
+    "blocked": 2,
+    "waiting": 2,
+    "held": 2,
+    "idle": 4,
+}
 
 
 class Verdict(NamedTuple):

@@ -103,7 +103,7 @@ CAUSES: dict[str, Series] = {
     "NpuSyncInGuardedRegion": process(
         "a", 1, D_sync_violations_total__reason__item="_x200 2x39"
     ),
-    "NpuAsyncError": process("a", 1, D_async_errors_total__code__error="0x210 1x29"),
+    "NpuAsyncError": process("a", 1, D_async_errors_total__code__error="3x210 4x29"),
     "NpuNearOOM": process("a", 1, D_memory_allocated_bytes="96x240"),
     "NpuDeferredFree": process("a", 1, S_memory_deferred_free_bytes="21x240"),
     # It waits for nobody, and three others for it.

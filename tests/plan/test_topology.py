@@ -388,6 +388,21 @@ def test_a_bad_file_is_refused_by_key(tmp_path: Path, change, said: str):
     assert path in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("all_gather_v", 1, [0, 1]), "found 'all_gather_v', expected one of all_red"),
+        (("send", -1, [0, 1]), "found size -1 and sharing 1, expected at least 0"),
+        (("send", 1, []), r"ranks: found \(\), expected different ones"),
+        (("barrier", 1, [0, 1, 1]), r"ranks: found \(0, 1, 1\), expected different"),
+        (("barrier", 1, [0, 8]), "is one host of 8 ranks: found rank 8"),
+    ],
+)
+def test_an_impossible_call_is_refused(call, said: str):
+    with pytest.raises(ValueError, match=said):
+        load("nvl8").seconds(*call)
+
+
 def test_the_hosts_of_a_thousand_ranks_are_counted_once():
     topology._spread.cache_clear()
     here = load("nvl8+ib400")

@@ -53,7 +53,7 @@ def test_a_wrapper_is_no_hiding_place(sanitize, tmp_path: Path) -> None:
     [report] = found
     assert report["kind"] == "write/write" and report["pid"] > 0
     assert report["first"]["stack"][0]["file"] == str(tmp_path / "racy.py")
-    assert "npu sanitizer: 1 finding" in done.stderr
+    assert "npu sanitizer: 1 finding\n" in done.stderr
 
 
 CHILDREN = """

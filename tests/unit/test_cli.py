@@ -202,7 +202,7 @@ def test_the_sanitizer_knows_the_device_by_its_other_names(
 
     assert result.returncode == 66, result.stderr
     assert "script.py:6" in result.stderr
-    assert "npu sanitizer: 1 finding" in result.stderr
+    assert "npu sanitizer: 1 finding\n" in result.stderr
 
 
 def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):

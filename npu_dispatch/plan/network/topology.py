@@ -61,7 +61,20 @@ class Topology:
         input of reduce_scatter, else the tensor. `sharing` such groups use the
         links of the same hosts at once. "send" has two ranks.
         """
+        if kind not in ALGORITHMS:
+            raise ValueError(
+                f"kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}"
+            )
+        if size < 0 or sharing < 1:
+            raise ValueError(
+                f"found size {size} and sharing {sharing}, expected at least 0 and 1"
+            )
         hosts, most, least = _spread(tuple(ranks), self.per_host)
+        if self.across is None and max(ranks) >= self.per_host:
+            raise ValueError(
+                f"{self.name} is one host of {self.per_host} ranks: found rank "
+                f"{max(ranks)}"
+            )
         across = self.across or self.inside  # which nothing uses on one host
         links = max(self.links_across, 1)
         group = Group(
@@ -81,6 +94,8 @@ class Topology:
 @lru_cache(maxsize=4096)
 def _spread(ranks: tuple[int, ...], per_host: int) -> tuple[int, int, int]:
     """Return how many hosts take part, and with how many ranks at most and least."""
+    if not ranks or min(ranks) < 0 or len(set(ranks)) < len(ranks):
+        raise ValueError(f"ranks: found {ranks}, expected different ones from 0 on")
     counts = Counter(rank // per_host for rank in ranks).values()
     return len(counts), max(counts), min(counts)
 
