@@ -43,7 +43,10 @@ struct Running {
   bool ran = false;
 };
 
-void fail(const Running& r, npu_failure& failure, const char* why) {
+void fail(Running& r, npu_failure& failure, const char* why) {
+  // First: whoever hears of the failure may save this rank's calls at once.
+  r.entry.failed(now_ns());
+  r.entry = {};
   const std::string text = r.member->failed(*r.transport, r.call, why);
   snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
            r.member->where().c_str(), r.call.agreed.name,
@@ -76,8 +79,6 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
   } catch (const std::exception& e) {
     fail(r, failure, e.what());
   }
-  r.entry.failed(now_ns());
-  r.entry = {};
   return failure.code = NPU_ERROR;
 }
 
