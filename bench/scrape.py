@@ -17,9 +17,9 @@ from pathlib import Path
 
 from _harness import at_most, bench, emit
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment import segment_file
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.scrapes import Scrapes
 
 PROGRAM = """
 import sys, torch

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from _harness import at_most, bench, emit
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 TRAINER = """
 import sys, threading, time, torch
@@ -168,7 +168,7 @@ def main(seconds: float, blocks: int, streams: int) -> None:
     """Print a JSON line per case."""
     trainer = Trainer(streams)
     service = subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
+        [sys.executable, "-m", "npu_dispatch.observe.serve", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )

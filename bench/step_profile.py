@@ -38,7 +38,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 
 # model: steps in a block, kind of optimizer kernels
 MODELS = {

@@ -15,7 +15,7 @@ from _harness import at_most, bench, emit
 from _peers import NPU, timed_block
 from steps import training_step
 
-from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 
 WARM_UPS = 3
 CASES = {"gpt_tiny": 5}  # model: steps in a block

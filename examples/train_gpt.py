@@ -35,7 +35,7 @@ class Log:
         self._file, self._every = file, every
         self._depth = None
         if device.startswith("npu") and file:
-            from npu_dispatch.stats import StatsReader, segment_file
+            from npu_dispatch.observe.segment import StatsReader, segment_file
 
             if segment_file().exists():
                 self._depth = StatsReader(segment_file()).depth

@@ -2,7 +2,7 @@
 
 `import torch` registers the device through its entry point, and so does
 register(). Importing this package loads no torch, so a process that only reads
-npu_dispatch.stats stays free of it. Where torch is loaded already, importing
+npu_dispatch.observe.segment stays free of it. Where torch is loaded already, importing
 this package, or npu_dispatch.npu, registers the device at once. NPU_AUTOLOAD=0 leaves
 all of it to register().
 """
@@ -111,7 +111,7 @@ def _take_sheet(name: str) -> None:
 def _start_watchdog(seconds: float) -> None:
     import os
 
-    from npu_dispatch.diagnosis.watchdog import start_watchdog
+    from npu_dispatch.observe.judge.watchdog import start_watchdog
 
     try:
         start_watchdog(os.getpid(), seconds)

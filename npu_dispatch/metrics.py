@@ -18,10 +18,10 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.exporter import Exporter, start_exporter
-from npu_dispatch.prometheus.render import to_metrics
-from npu_dispatch.prometheus.scrapes import KEPT_SECONDS, Scrapes
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.render import to_metrics
+from npu_dispatch.observe.serve.scrapes import KEPT_SECONDS, Scrapes
+from npu_dispatch.observe.serve.start_exporter import Exporter, start_exporter
 
 __all__ = ["Exporter", "NpuCollector", "asgi_app", "start_exporter"]
 

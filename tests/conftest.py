@@ -102,7 +102,7 @@ def _clear_all() -> None:
 
 
 def _open_streams(index: int) -> list[int]:
-    from npu_dispatch.stats import StatsReader, segment_file
+    from npu_dispatch.observe.segment import StatsReader, segment_file
 
     with StatsReader(segment_file()) as reader:
         return [s.stream for s in reader.streams() if s.device == index]

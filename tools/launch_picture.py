@@ -20,7 +20,7 @@ os.environ["NPU_TRACE"] = "1"
 import matplotlib as mpl
 import torch
 
-from npu_dispatch.timeline.trace import of_past
+from npu_dispatch.observe.trace.trace import of_past
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

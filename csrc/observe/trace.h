@@ -3,7 +3,7 @@
 //
 // It is off until `wanted` is set, by that process, NPU_TRACE or NPU_TRACE_DIR.
 // A launcher looks at `wanted` once per sampled task, so tracing may begin and
-// end some 34 tasks late. npu_dispatch/timeline/trace_file.py mirrors this
+// end some 34 tasks late. npu_dispatch/observe/trace/trace_file.py mirrors this
 // layout; any change of it raises kTraceVersion.
 #pragma once
 

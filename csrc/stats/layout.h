@@ -1,7 +1,7 @@
 // What a process publishes about itself: the bytes of its statistics segment.
 //
 // The engine writes it, and anybody who can map the file reads it, even while
-// this process hangs. npu_dispatch/stats/layout.py mirrors the offsets, and a
+// this process hangs. npu_dispatch/observe/segment/layout.py mirrors the offsets, and a
 // test compares the two. Any change of a size, an offset or a meaning raises
 // kLayoutVersion.
 //

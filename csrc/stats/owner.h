@@ -39,7 +39,7 @@ struct OwnFolder {
 //
 // /dev/shm is asked first although anybody may make that folder before us: the
 // runtime folder goes away when the user logs out, and nobody else can read in
-// it. `npu_dispatch/stats/folders.py` has the same two places.
+// it. `npu_dispatch/observe/segment/folders.py` has the same two places.
 OwnFolder own_folder(const std::string& name);
 
 // Lets the group read a file or folder of ours that NPU_DISPATCH_SEGMENT_GROUP
@@ -59,7 +59,7 @@ using ReadOwner = bool (*)(int file, Owner& owner);
 
 // Whether the owner of an open file is known to have ended. In this namespace
 // its number and start tell; elsewhere the lock does.
-// npu_dispatch/system/untrusted_file.py has the same rule. Nobody removes or
+// npu_dispatch/observe/segment/untrusted_file.py has the same rule. Nobody removes or
 // renames the file of a process that may live.
 bool has_ended(int file, const Owner& owner);
 
@@ -72,7 +72,7 @@ void lock_as_owner(int file);
 // Renames the files that ended processes left in `directory` to NAME.dead, for
 // a postmortem. Removes files that have had such a name for an hour, and all
 // but the newest `kept` of them. Files of another kind or version stay.
-// npu_dispatch/processes/remains.py has the same rule for readers.
+// npu_dispatch/observe/segment/remains.py has the same rule for readers.
 void remove_abandoned(const std::string& directory, ReadOwner read_owner,
                       size_t kept);
 inline constexpr char kDeadSuffix[] = ".dead";

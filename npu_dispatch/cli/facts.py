@@ -49,7 +49,7 @@ def doctor(as_json: bool) -> None:
 
     The exit status is 1 if there is a problem, else 0.
     """
-    from npu_dispatch.diagnosis.doctor import examine
+    from npu_dispatch.cli.doctor import examine
 
     found = examine()
     if as_json:

@@ -29,7 +29,7 @@ COMMANDS = {
         "Print what each stream and host thread of PID is doing, even if it hangs.",
     ),
     "export": (
-        "npu_dispatch.service.command",
+        "npu_dispatch.observe.serve.command",
         "Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.",
     ),
     "ops": (
@@ -57,7 +57,7 @@ COMMANDS = {
         "Run SCRIPT and report memory accesses that no stream order separates.",
     ),
     "serve": (
-        "npu_dispatch.service.command",
+        "npu_dispatch.observe.serve.command",
         "Watch all local processes: a live page, /metrics and a JSON API.",
     ),
     "top": (

@@ -208,8 +208,8 @@ def plan(
 
         page.write([one.report for one in recorded], html_file)
     if trace_file is not None:
+        from npu_dispatch.observe.trace import trace
         from npu_dispatch.plan.tracks import process_of
-        from npu_dispatch.timeline import trace
 
         for line in trace.save([process_of(recorded[0].run, str(what))], trace_file):
             click.echo(line)
@@ -228,8 +228,8 @@ def calibrate(sheet: Path, name: str) -> None:
     import npu_dispatch
 
     npu_dispatch.register()
+    from npu_dispatch.plan.bystanders import Bystanders
     from npu_dispatch.plan.calibrate import measure, sheet_text
-    from npu_dispatch.system.bystanders import Bystanders
 
     bystanders = Bystanders()
     text = sheet_text(name, measure())

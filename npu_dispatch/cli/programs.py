@@ -13,13 +13,13 @@ from npu_dispatch.cli.device_names import device_names, register_by_names
 from npu_dispatch.cli.output_file import OUTPUT_FILE
 from npu_dispatch.cli.sanitized import run_sanitized, told
 from npu_dispatch.config import Config
+from npu_dispatch.own_python import users_python
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
-from npu_dispatch.system.own_python import users_python
 
 if TYPE_CHECKING:
     import torch
 
-    from npu_dispatch.diagnosis.steps import Steps
+    from npu_dispatch.observe.judge.steps import Steps
 
 __all__ = ["run", "sanitize"]
 
@@ -59,8 +59,8 @@ def run(
     The exit status is the script's own. --torch-npu and --cuda also apply to child
     processes.
     """
-    from npu_dispatch.diagnosis import summary
     from npu_dispatch.inductor import report
+    from npu_dispatch.observe.judge import summary
 
     what, args = what_to_run(module, args)
     register_by_names()

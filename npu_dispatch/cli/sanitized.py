@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from npu_dispatch.config import for_child
-from npu_dispatch.processes.script_name import script_name
+from npu_dispatch.observe.segment.script_name import script_name
 from npu_dispatch.sanitizer.processes import Process, read_all
 
 __all__ = ["run_sanitized", "told"]

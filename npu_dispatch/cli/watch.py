@@ -16,7 +16,7 @@ import click
 from npu_dispatch.cli.output_file import OUTPUT_FILE
 
 if TYPE_CHECKING:
-    from npu_dispatch.timeline.tracks import Process
+    from npu_dispatch.observe.trace.tracks import Process
 
 __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
@@ -35,7 +35,7 @@ def ps(as_json: bool, everybody: bool) -> None:
     """List the processes that use npu, most urgent first."""
     import time
 
-    from npu_dispatch.diagnosis import top as figures
+    from npu_dispatch.observe.judge import top as figures
 
     sampler = figures.Sampler(everybody=everybody)
     sampler.sample()  # the first of two, since a verdict is about what happens now
@@ -65,8 +65,8 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
-    from npu_dispatch.diagnosis.describe import dump_lines
-    from npu_dispatch.processes import Processes
+    from npu_dispatch.observe.judge.describe import dump_lines
+    from npu_dispatch.observe.segment.listing import Processes
 
     if not what:
         raise click.UsageError("Missing argument 'PID', or --all-ranks.")
@@ -106,7 +106,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     Shows the last tasks and the lines that launched them, the host waits and the
     memory. The data of a killed process is kept for an hour after it is found dead.
     """
-    from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
+    from npu_dispatch.observe.judge.postmortem import dead, opened, postmortem_lines
 
     found = dead() if pid is None else _left_by(pid)
     readers = [reader for path in found if (reader := opened(path))]
@@ -125,13 +125,13 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
 
 def _left_by(pid: int) -> list[Path]:
     """Return the segments that killed processes of this number have left."""
-    from npu_dispatch.diagnosis.postmortem import dead
+    from npu_dispatch.observe.judge.postmortem import dead
 
     return [path for path in dead() if re.split(r"\D", path.name)[0] == str(pid)]
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
-    from npu_dispatch.ranks import all_ranks, flight_recorder
+    from npu_dispatch.observe.judge import all_ranks, flight_recorder
 
     try:
         dumps = all_ranks.from_files(paths) if paths else all_ranks.from_segments()
@@ -171,7 +171,7 @@ def top(
     """Show queues, rates and latencies live, of PIDS or of all processes."""
     import time
 
-    from npu_dispatch.diagnosis import top as figures
+    from npu_dispatch.observe.judge import top as figures
 
     sampler = figures.Sampler(list(pids), everybody=everybody)
     if not (once or as_json or not sys.stdout.isatty()):
@@ -240,8 +240,8 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
     several hosts that were saved as NAME.json. All are put on one clock, and arrows
     join the calls of one collective.
     """
-    from npu_dispatch.timeline import trace as tracing  # needs numpy
-    from npu_dispatch.timeline.trace_file import TraceError
+    from npu_dispatch.observe.trace import trace as tracing  # needs numpy
+    from npu_dispatch.observe.trace.trace_file import TraceError
 
     if not target and not all_ranks:
         raise click.UsageError("Missing argument 'TARGET...', or --all-ranks.")
@@ -264,9 +264,9 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
 
 
 def _ranks_traced(saved: list[Path], seconds: float) -> list[Process]:
-    from npu_dispatch.ranks.all_ranks import from_segments
-    from npu_dispatch.timeline.saved import load
-    from npu_dispatch.timeline.trace import of_processes
+    from npu_dispatch.observe.judge.all_ranks import from_segments
+    from npu_dispatch.observe.trace.saved import load
+    from npu_dispatch.observe.trace.trace import of_processes
 
     if saved:
         return load(saved)

@@ -30,8 +30,8 @@ def dump_flight_recorder() -> bytes:
             "has none in /dev/shm; a line on stderr said why"
         )
     # Here, since `import torch` imports this module and needs no reader.
-    from npu_dispatch.ranks.flight_recorder import dump_of
-    from npu_dispatch.stats import StatsReader
+    from npu_dispatch.observe.judge.flight_recorder import dump_of
+    from npu_dispatch.observe.segment import StatsReader
 
     with StatsReader(Path(path)) as reader:
         dump = dump_of(reader)

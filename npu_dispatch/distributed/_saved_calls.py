@@ -25,8 +25,8 @@ def save_calls() -> Path | None:
 
     Returns the file; None where the variable is not set, or nothing is known.
     """
-    from npu_dispatch.ranks.flight_recorder import dump_of, save
-    from npu_dispatch.stats import StatsReader
+    from npu_dispatch.observe.judge.flight_recorder import dump_of, save
+    from npu_dispatch.observe.segment import StatsReader
 
     prefix, segment = Config.read().flight_recorder_file, _C.segment_path()
     if not prefix or not segment:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from npu_dispatch.stats.sites import short
+from npu_dispatch.observe.segment.sites import short
 
 __all__ = ["Row", "note_operator", "note_without_graph", "rows", "show", "start"]
 

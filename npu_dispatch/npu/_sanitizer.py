@@ -24,9 +24,9 @@ from npu_dispatch.config import Config
 from npu_dispatch.errors import NPUSanitizerErrors
 from npu_dispatch.npu.debugging.race_findings import report_of
 from npu_dispatch.npu.runtime.start import _lazy_call
+from npu_dispatch.observe.segment import REPORT_KINDS
 from npu_dispatch.sanitizer import Report, Suppressions
 from npu_dispatch.sanitizer.processes import Findings
-from npu_dispatch.stats import REPORT_KINDS
 
 __all__ = [
     "NPUSanitizerErrors",
@@ -184,7 +184,7 @@ def _found(findings: list[dict[str, Any]]) -> NPUSanitizerErrors | None:
     return None
 
 
-# What npu_dispatch.stats calls each kind.
+# What npu_dispatch.observe.segment calls each kind.
 _COUNTED_AS = {
     "write/write": "race_ww",
     "read/write": "race_rw",

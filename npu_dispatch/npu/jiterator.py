@@ -24,8 +24,8 @@ from npu_dispatch import _C
 from npu_dispatch.config import Config, cache_folder
 from npu_dispatch.npu.runtime.index import is_npu
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.system.own_folder import own_folder
-from npu_dispatch.system.untrusted_file import UnsafeFileError
+from npu_dispatch.observe.segment.own_folder import own_folder
+from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 
 __all__: list[str] = []
 

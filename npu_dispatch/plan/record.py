@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npu_dispatch.config import for_child
+from npu_dispatch.own_python import own_python
 from npu_dispatch.plan.kernels.times import KernelTimes
 from npu_dispatch.plan.network.ranks import Network
 from npu_dispatch.plan.order import Answer, Order
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
-from npu_dispatch.system.own_python import own_python
 
 __all__ = ["PlanError", "record"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npu_dispatch.observe.segment.layout import OPEN_WAIT_REASONS
 from npu_dispatch.plan.recording import ENTRY, Act, Recording
 from npu_dispatch.plan.run import Run, Task, Wait
 from npu_dispatch.plan.sheet import Sheet
-from npu_dispatch.stats.layout import OPEN_WAIT_REASONS
 
 __all__ = ["Speeds", "run_of", "step_ns"]
 

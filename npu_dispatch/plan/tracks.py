@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 
+from npu_dispatch.observe.trace.tracks import Host, Process, Slice, StreamTrack
 from npu_dispatch.plan.run import Run
-from npu_dispatch.timeline.tracks import Host, Process, Slice, StreamTrack
 
 __all__ = ["process_of"]
 

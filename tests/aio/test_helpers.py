@@ -17,7 +17,7 @@ from npu_dispatch import _C, aio
 
 def waits():
     """How often a host thread has waited for the device."""
-    from npu_dispatch.stats import StatsReader, segment_file
+    from npu_dispatch.observe.segment import StatsReader, segment_file
 
     with StatsReader(segment_file()) as reader:
         return sum(sum(device.waits.values()) for device in reader.devices())

@@ -19,8 +19,8 @@ from torch.distributed.flight_recorder.components import (
 )
 
 from npu_dispatch.cli import main
-from npu_dispatch.ranks import flight_recorder
-from npu_dispatch.ranks.all_ranks import from_segments
+from npu_dispatch.observe.judge import flight_recorder
+from npu_dispatch.observe.judge.all_ranks import from_segments
 
 HANG = """
 join(seconds=600)

@@ -21,7 +21,7 @@ def messages_to_one_peer_keep_their_order_across_batches():
     assert [t[7].item() for t in got] == list(range(6)), got
 @fact
 def idle_streams_serve_any_number_of_groups():
-    from npu_dispatch.stats import StatsReader, segment_file
+    from npu_dispatch.observe.segment import StatsReader, segment_file
     # Under it each group has a stream of its own.
     torch.npu._sanitizer.disable_npu_sanitizer()
     peer = 1 - rank

@@ -15,12 +15,12 @@ from ranks import HEAD
 from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch.cli import main
-from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.clocks import clocks_of
-from npu_dispatch.timeline.job import Joins, as_one_job
-from npu_dispatch.timeline.saved import load
-from npu_dispatch.timeline.trace_file import TraceError
-from npu_dispatch.timeline.tracks import Call, Host, Process, Slice, StreamTrack
+from npu_dispatch.observe.trace import trace
+from npu_dispatch.observe.trace.clocks import clocks_of
+from npu_dispatch.observe.trace.job import Joins, as_one_job
+from npu_dispatch.observe.trace.saved import load
+from npu_dispatch.observe.trace.trace_file import TraceError
+from npu_dispatch.observe.trace.tracks import Call, Host, Process, Slice, StreamTrack
 
 ROUNDS = 20
 # They take turns to come last, by what they compute before they call.

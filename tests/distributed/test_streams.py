@@ -74,7 +74,7 @@ def a_group_waits_for_all_that_it_has_queued():
     assert got.eq(peer + 1).all() and summed.eq(3).all()
 @fact
 def a_group_that_has_ended_leaves_its_streams_to_the_next():
-    from npu_dispatch.stats import StatsReader, segment_file
+    from npu_dispatch.observe.segment import StatsReader, segment_file
     # Under it each group has a stream of its own.
     torch.npu._sanitizer.disable_npu_sanitizer()
     def once():

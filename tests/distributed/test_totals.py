@@ -6,8 +6,8 @@ FACTS = """
 import threading, time
 from pathlib import Path
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader
-from npu_dispatch.stats.collective_totals import read_totals
+from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment.collective_totals import read_totals
 
 def totals():
     with StatsReader(Path(_C.segment_path())) as reader:
@@ -150,9 +150,9 @@ def test_a_rank_is_that_of_the_world_in_a_group_of_some_too(ranks):
     ranks(
         """
 import pytest
-from npu_dispatch.diagnosis.top import Sampler
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.observe.judge.top import Sampler
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.scrapes import Scrapes
 join()
 some = dist.new_group([1, 2], group_desc="some")
 t = torch.ones(4).npu()

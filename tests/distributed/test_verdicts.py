@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from ranks import HEAD
 
-from npu_dispatch.ranks.all_ranks import from_segments
-from npu_dispatch.ranks.calls import jobs_of
-from npu_dispatch.ranks.verdict import _Job, slowness, verdict
+from npu_dispatch.observe.judge.all_ranks import from_segments
+from npu_dispatch.observe.judge.calls import jobs_of
+from npu_dispatch.observe.judge.rank_verdict import _Job, slowness, verdict
 
 # The network is this machine's, or the one that is named.
 START = """

@@ -18,7 +18,8 @@ import torch
 ROOT = Path(__file__).parents[2]
 # Where another interpreter's environment must not be found.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_"))}
-LICENCES = ("LICENSE", "THIRD_PARTY.md", "npu_dispatch/service/page/uPlot/LICENSE")
+PAGE = "npu_dispatch/observe/serve/page"
+LICENCES = ("LICENSE", "THIRD_PARTY.md", f"{PAGE}/uPlot/LICENSE")
 
 
 def run(*command: str | Path, cwd: str | Path = "/", **env: str) -> str:
@@ -142,9 +143,9 @@ def test_the_front_page_holds_where_there_is_nothing_else(
 TRIES = {
     "device": "import torch; print(torch.ones(3, device='npu').sum().item())",
     "metrics": "import npu_dispatch.metrics as m; print(m.NpuCollector.__name__)",
-    "page": "from npu_dispatch.service import app; app.create_app(); print('made')",
+    "page": "import npu_dispatch.observe.serve.app as s; s.create_app(); print(1)",
 }
-ANSWERS = {"device": "3.0", "metrics": "NpuCollector", "page": "made"}
+ANSWERS = {"device": "3.0", "metrics": "NpuCollector", "page": "1"}
 
 
 @pytest.mark.nightly

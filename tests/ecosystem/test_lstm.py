@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 from tests.ecosystem.both import both
 
 X = torch.rand(5, 2, 3)

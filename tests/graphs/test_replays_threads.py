@@ -10,7 +10,7 @@ import torch
 from counted_replays import Counted
 from torch import Tensor
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 
 def all_run(*functions: Callable[[], None]) -> None:

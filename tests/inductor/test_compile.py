@@ -12,7 +12,7 @@ from held_stream import Held
 from sanitizer_off import sanitizer_off
 from torch import nn
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 
 def mlp() -> nn.Module:
@@ -79,7 +79,7 @@ def test_the_line_of_a_fused_kernel_is_the_users(python):
     # In a process of its own: the segment keeps the first 8,192 lines of one.
     code = """
 import torch
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 function = torch.compile(lambda x: (x + 1).relu() * 2)
 x = torch.ones(8, 16).npu()

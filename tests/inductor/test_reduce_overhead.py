@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.utils import counters
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 
 def tasks() -> int:

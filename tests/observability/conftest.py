@@ -14,10 +14,10 @@ import pytest
 from interpreter import Forked
 from starlette.testclient import TestClient
 
-from npu_dispatch.service.access import Limits
-from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
-from npu_dispatch.system.proc_stat import process_start
+from npu_dispatch.observe.segment import LAYOUT_VERSION, OFFSETS
+from npu_dispatch.observe.segment.proc_stat import process_start
+from npu_dispatch.observe.serve.access import Limits
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 Fields = dict[tuple[str, int], int]
 
@@ -106,7 +106,7 @@ def client(write_segment, ghost) -> Callable[..., TestClient]:
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time passes between requests, and nobody waits for a refusal."""
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    monkeypatch.setattr("npu_dispatch.observe.serve.access.time", clock)
     monkeypatch.setattr(Limits, "LATE_SECONDS", 0.0)
 
 

@@ -16,11 +16,11 @@ import pytest
 from prometheus_server import serving
 from starlette.testclient import TestClient
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.service.access import Limits
-from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.stats.layout import HEADER
-from npu_dispatch.system.proc_stat import process_start
+from npu_dispatch.observe.segment.layout import HEADER
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.proc_stat import process_start
+from npu_dispatch.observe.serve.access import Limits
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 TOKEN, ADMIN = "0123456789abcdef", "fedcba9876543210"
 GET_EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -81,9 +81,9 @@ async def test_a_client_in_a_loop_waits_for_its_refusals(monkeypatch):
         pass
 
     loop = SimpleNamespace(sleep=wait)
-    monkeypatch.setattr("npu_dispatch.service.access.asyncio", loop)
+    monkeypatch.setattr("npu_dispatch.observe.serve.access.asyncio", loop)
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    monkeypatch.setattr("npu_dispatch.observe.serve.access.time", clock)
     limits = Limits(answer, rate=1.0)
 
     for _ in range(3):
@@ -136,7 +136,7 @@ def test_scrapers_and_supervisors_have_room_of_their_own(
         assert codes == [200] + [429] * 19
         assert c.get("/metrics").status_code == 200
         assert {c.get("/livez").status_code for _ in range(20)} == {200}
-    monkeypatch.setattr("npu_dispatch.service.access.Limits.MOST_AT_ONCE", 0)
+    monkeypatch.setattr("npu_dispatch.observe.serve.access.Limits.MOST_AT_ONCE", 0)
     with client() as c:
         codes = [c.get(path).status_code for path in ("/", "/metrics", "/livez")]
         assert codes == [503, 200, 200]
@@ -199,7 +199,7 @@ def test_no_address_has_the_administrators_token(client):
 
 
 def test_the_oldest_sessions_end_where_there_are_many(client, monkeypatch):
-    monkeypatch.setattr("npu_dispatch.service.access.Tokens.MOST_SESSIONS", 2)
+    monkeypatch.setattr("npu_dispatch.observe.serve.access.Tokens.MOST_SESSIONS", 2)
     with client(token=TOKEN) as c:
         answers = [c.get(f"/?token={TOKEN}") for _ in range(3)]
         begun = [answer.cookies["npu_dispatch_session"] for answer in answers]
@@ -255,7 +255,7 @@ def test_a_unix_socket_is_for_its_owner_only(child_environment, tmp_path: Path):
     path = tmp_path / "service"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))  # what a killed service leaves
-    command = [sys.executable, "-m", "npu_dispatch.service", "--unix", str(path)]
+    command = [sys.executable, "-m", "npu_dispatch.observe.serve", "--unix", str(path)]
     env = child_environment(NPU_AUTOLOAD="0")
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as service:
         assert service.stdout is not None

@@ -7,7 +7,7 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
-from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 TOKEN = {"Authorization": "Bearer 0123456789abcdef"}
 STEPS = """

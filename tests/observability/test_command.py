@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from npu_dispatch.service import server
-from npu_dispatch.service.command import serve
+from npu_dispatch.observe.serve import server
+from npu_dispatch.observe.serve.command import serve
 
 
 @pytest.fixture

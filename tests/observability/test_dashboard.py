@@ -26,10 +26,10 @@ from prometheus_server import (
 from schemas import lost
 
 from npu_dispatch.cli import main
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.service.panels import VERDICTS
-from npu_dispatch.service.telemetry import Telemetry
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.panels import VERDICTS
+from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.observe.serve.telemetry import Telemetry
 
 N = "npu_dispatch_"
 BOARD = json.loads(exported("dashboards"))

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from prometheus_server import alert_names, exported, promtool, promtool_case
 
 from npu_dispatch.cli import main
-from npu_dispatch.diagnosis.verdict import KINDS
+from npu_dispatch.observe.judge.verdict import KINDS
 
 N = "npu_dispatch_"
 Series = dict[str, str]

@@ -14,10 +14,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import start_exporter
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.service import exporter
-from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve import exporter
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
+from npu_dispatch.observe.serve.scrapes import Scrapes
 
 TOKEN = "0123456789abcdef"
 
@@ -71,7 +71,7 @@ def test_clients_in_a_loop_get_one_reading(
     write_segment, ghost, monkeypatch: pytest.MonkeyPatch
 ):
     clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: 0.0})
-    monkeypatch.setattr("npu_dispatch.prometheus.scrapes.time", clock)
+    monkeypatch.setattr("npu_dispatch.observe.serve.scrapes.time", clock)
     app = create_app(ServiceConfig(directory=write_segment(ghost, {}), max_rate=1e9))
     with TestClient(app, base_url="http://localhost") as c:
         first, *others = [c.get("/metrics").content for _ in range(5)]

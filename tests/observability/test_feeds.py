@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 
 # Stages, one a line of standard input; "held" has a stream that waits.
 CAUSES = """

@@ -25,10 +25,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.render import negotiate
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.stats import OFFSETS, Histogram
+from npu_dispatch.observe.segment import OFFSETS, Histogram
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.render import negotiate
+from npu_dispatch.observe.serve.scrapes import Scrapes
 
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
 OPEN_2 = "application/openmetrics-text; version=2.0.0"
@@ -247,7 +247,7 @@ def test_exemplars_name_a_task_of_their_bucket(write_segment, ghost, monkeypatch
         file.seek(stream + at + 24 * 19)
         for word in (42 + 1, 1_000_000, 2_000_000_000):
             file.write(word.to_bytes(8, "little"))
-    offset = "npu_dispatch.prometheus.scrapes.unix_offset_ns"
+    offset = "npu_dispatch.observe.serve.scrapes.unix_offset_ns"
     monkeypatch.setattr(offset, lambda: 1_000_000_000_000)
     scrapes = Scrapes(Processes(directory=folder), ranked=False)
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from prometheus_server import exported
 from schemas import lost
 
-from npu_dispatch.service.command import serve
+from npu_dispatch.observe.serve.command import serve
 
 DAEMONS, MONITOR, RULE = yaml.safe_load_all(exported("kubernetes"))
 UNIT = exported("systemd")
@@ -34,7 +34,8 @@ import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 libc.prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0)
-os.execv(sys.executable, [sys.executable, "-m", "npu_dispatch.service", "--port=0"])
+serve = "npu_dispatch.observe.serve"
+os.execv(sys.executable, [sys.executable, "-m", serve, "--port=0"])
 """
 
 

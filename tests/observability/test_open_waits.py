@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 # A stream that stands still; one thread waits for it, another for room in its
 # queue. A line of standard input lets it go on, and a second one again.

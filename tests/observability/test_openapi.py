@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from interpreter import Spawned
 from missing import need_module
 
-from npu_dispatch.service.routes import ENDPOINTS
+from npu_dispatch.observe.serve.routes import ENDPOINTS
 
 pytestmark = pytest.mark.nightly
 

@@ -7,12 +7,12 @@ import os
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 NO_NPU = """
 import torch
 import npu_dispatch
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment import segment_file
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(1, 2)).sum().backward()

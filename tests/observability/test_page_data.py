@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.processes.remains import SUFFIX
-from npu_dispatch.service.killed import Killed
-from npu_dispatch.service.snapshot import process_values
-from npu_dispatch.service.watcher import Watcher
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.remains import SUFFIX
+from npu_dispatch.observe.serve.killed import Killed
+from npu_dispatch.observe.serve.snapshot import process_values
+from npu_dispatch.observe.serve.watcher import Watcher
 
 SECOND = 10**9
 

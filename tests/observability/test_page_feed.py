@@ -18,8 +18,8 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from npu_dispatch.processes import Processes
-from npu_dispatch.service.snapshot import process_values
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.snapshot import process_values
 
 pytestmark = pytest.mark.nightly
 

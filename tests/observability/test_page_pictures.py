@@ -29,14 +29,14 @@ from browser import (
 from page_feed import PageFeed, ranks, snapshot, with_trend, with_verdict
 from prometheus_server import serving
 
-import npu_dispatch.service
-from npu_dispatch.processes import Processes
-from npu_dispatch.service.snapshot import process_values
+import npu_dispatch.observe.serve
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.snapshot import process_values
 
 pytestmark = pytest.mark.nightly
 
 GROUNDS = {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 28)"}
-PAGE = Path(npu_dispatch.service.__file__).parent / "page"
+PAGE = Path(npu_dispatch.observe.serve.__file__).parent / "page"
 DEVICE_BOUND = """
 import torch
 

@@ -12,10 +12,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from npu_dispatch.diagnosis.verdict import cycles
-from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.service.telemetry import TimeHistogram
-from npu_dispatch.stats import OFFSETS
+from npu_dispatch.observe.judge.verdict import cycles
+from npu_dispatch.observe.segment import OFFSETS
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
+from npu_dispatch.observe.serve.telemetry import TimeHistogram
 
 RUNNING = 1 << 63
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npu_dispatch.prometheus.top_ops import TopOps
-from npu_dispatch.stats import OpCost
+from npu_dispatch.observe.segment import OpCost
+from npu_dispatch.observe.serve.top_ops import TopOps
 
 
 def dearest_first(cost: dict[str, tuple[int, int]]) -> list[OpCost]:

@@ -11,14 +11,14 @@ from subprocess import PIPE
 import pytest
 from starlette.testclient import TestClient
 
-from npu_dispatch.diagnosis.describe import dump_lines
-from npu_dispatch.diagnosis.top import Sampler
-from npu_dispatch.diagnosis.verdict import KINDS, attention, judge, sync_rates
-from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.service.snapshot import process_values
-from npu_dispatch.stats import WAIT_REASONS, RecentTask, SiteWaits
+from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.top import Sampler
+from npu_dispatch.observe.judge.verdict import KINDS, attention, judge, sync_rates
+from npu_dispatch.observe.segment import WAIT_REASONS, RecentTask, SiteWaits
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
+from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.observe.serve.snapshot import process_values
 
 SECOND = 10**9
 
@@ -203,7 +203,7 @@ def test_a_process_that_launches_nothing_for_long_is_quiet_and_not_idle(views):
 
 
 def test_a_quiet_process_tells_its_last_launch(trainer, monkeypatch):
-    monkeypatch.setattr("npu_dispatch.processes.listing._QUIET_S", 0.0)
+    monkeypatch.setattr("npu_dispatch.observe.segment.listing._QUIET_S", 0.0)
     one = trainer("""
 import torch
 x = torch.ones(4, device="npu")

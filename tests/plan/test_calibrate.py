@@ -12,10 +12,9 @@ import torch
 from click.testing import CliRunner
 
 from npu_dispatch.cli import main
-from npu_dispatch.plan import calibrate, probes
+from npu_dispatch.plan import bystanders, calibrate, probes
+from npu_dispatch.plan.bystanders import Bystanders, share_of_others
 from npu_dispatch.plan.sheet import load
-from npu_dispatch.system import bystanders
-from npu_dispatch.system.bystanders import Bystanders, share_of_others
 
 
 @pytest.mark.nightly

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 npu = torch.npu
 FILE = "program.py"

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tools/reference"))
 from snapshot_fields import FIELDS
 
 from npu_dispatch import variables
-from npu_dispatch.service.app import create_app
+from npu_dispatch.observe.serve.app import create_app
 
 ROOT = Path(__file__).parents[2]
 CPP_FILES = [p for s in ("*.h", "*.cpp") for p in (ROOT / "csrc").rglob(s)]
@@ -88,8 +88,8 @@ def test_the_service_describes_all_its_routes():
 # It has waited for a value, a task of it has failed, and a thread of it waits.
 BUSY = """
 import json, os, threading, torch
-from npu_dispatch.processes import Processes
-from npu_dispatch.service.snapshot import process_values
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.snapshot import process_values
 
 failed, held, gate = torch.npu.Stream(), torch.npu.Stream(), threading.Event()
 rows, number = torch.ones(4, 2).npu(), torch.tensor([9]).npu()

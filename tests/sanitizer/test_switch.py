@@ -19,8 +19,8 @@ import npu_dispatch
 from npu_dispatch.cli import main
 from npu_dispatch.config import bad_values
 from npu_dispatch.npu import _sanitizer
+from npu_dispatch.observe.segment import StatsReader, segment_file
 from npu_dispatch.sanitizer import Frame, Suppressions
-from npu_dispatch.stats import StatsReader, segment_file
 
 pytestmark = pytest.mark.npu_races("to see what is said of them")
 

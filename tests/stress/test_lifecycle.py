@@ -104,7 +104,7 @@ def test_such_a_child_has_statistics_of_its_own_where_its_parent_had_some(python
     result = python(
         """
 import os, torch
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 def tasks():
     with StatsReader(segment_file()) as reader:
         return sum(stream.submitted for stream in reader.streams())
@@ -255,7 +255,7 @@ if {before}:
 
 
 def test_a_full_queue_makes_the_caller_wait_and_loses_nothing():
-    from npu_dispatch.stats import StatsReader, segment_file
+    from npu_dispatch.observe.segment import StatsReader, segment_file
 
     x = torch.zeros(4, device="npu")
     torch.npu.synchronize()

@@ -261,7 +261,7 @@ while True:
 
 # Somebody follows its trace, and then reads no more of it.
 _TRACED = """
-from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 x = torch.ones(8, device="npu")
 npu.synchronize()
 told()
@@ -279,7 +279,7 @@ with TraceFile(trace_path(os.getpid())) as trace:
 
 # Counters that no reader understands lie beside its own.
 _GARBLED = """
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment import segment_file
 x = torch.ones(8, device="npu")
 told()
 segment_file(os.getppid()).write_bytes(b"garbled" * 1000)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader
+from npu_dispatch.observe.segment import StatsReader
 
 PATIENCE_S = 100.0
 

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from npu_dispatch.diagnosis.verdict import attention
-from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.observe.judge.verdict import attention
+from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 
 class PageFeed:

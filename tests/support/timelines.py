@@ -10,8 +10,8 @@ from typing import Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.tracks import Process
+from npu_dispatch.observe.trace import trace
+from npu_dispatch.observe.trace.tracks import Process
 
 
 def traced_program(folder: Path, code: str) -> list[Process]:

@@ -40,9 +40,9 @@ def _step(kind: str) -> None:
 def _wrong_times(most_ns: float) -> list[str]:
     """Return what was measured of this process that cannot be."""
     from npu_dispatch import _C
-    from npu_dispatch.processes import Processes
-    from npu_dispatch.stats import StatsReader
-    from npu_dispatch.timeline import trace
+    from npu_dispatch.observe.segment import StatsReader
+    from npu_dispatch.observe.segment.listing import Processes
+    from npu_dispatch.observe.trace import trace
 
     found: dict[str, float] = {}
     with StatsReader(Path(_C.segment_path())) as reader:

@@ -23,12 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.diagnosis.describe import dump_lines
-from npu_dispatch.diagnosis.postmortem import postmortem_lines
-from npu_dispatch.processes import Processes
-from npu_dispatch.ranks import all_ranks, flight_recorder
-from npu_dispatch.stats import StatsError, StatsReader
-from npu_dispatch.timeline.trace_file import TraceError, TraceFile
+from npu_dispatch.observe.judge import all_ranks, flight_recorder
+from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.postmortem import postmortem_lines
+from npu_dispatch.observe.segment import StatsError, StatsReader
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile
 from tests.torture import part
 
 LIMIT_S, LIMIT_BYTES = 30, 4 << 30
@@ -50,8 +50,8 @@ for i in range(40):
     dist.all_reduce(x)
 x.sum().item()
 from npu_dispatch import _C
-from npu_dispatch.ranks import flight_recorder
-from npu_dispatch.stats import StatsReader
+from npu_dispatch.observe.judge import flight_recorder
+from npu_dispatch.observe.segment import StatsReader
 from pathlib import Path
 with StatsReader(Path(_C.segment_path())) as reader:
     flight_recorder.save(flight_recorder.dump_of(reader), sys.argv[2])

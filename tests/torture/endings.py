@@ -299,9 +299,9 @@ def exits(drawn: int, wanted: program.State) -> Told:
 def killed(drawn: int, wanted: program.State) -> Told:
     """SIGKILL the process at some moment, and read what is left of it."""
     rng = random.Random(drawn)
-    from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
-    from npu_dispatch.processes import Processes
-    from npu_dispatch.stats import StatsReader
+    from npu_dispatch.observe.judge.postmortem import dead, postmortem_lines
+    from npu_dispatch.observe.segment import StatsReader
+    from npu_dispatch.observe.segment.listing import Processes
 
     after = 0.02 + rng.random() * 0.2
     numbers: list[int] = []
@@ -332,7 +332,7 @@ def killed(drawn: int, wanted: program.State) -> Told:
 def killed_watcher(drawn: int, wanted: program.State) -> Told:
     """SIGKILL who reads a process; the process does not notice."""
     rng = random.Random(drawn)
-    from npu_dispatch.processes import Processes
+    from npu_dispatch.observe.segment.listing import Processes
 
     after = rng.random() * 0.1
 

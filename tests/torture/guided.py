@@ -32,7 +32,7 @@ class Target:
     """A file of one kind, which is edited, read and mended again and again."""
 
     def __init__(self, kind: str, path: Path, findings: Path) -> None:
-        from npu_dispatch.stats.collectives import LOG_AT
+        from npu_dispatch.observe.segment.collectives import LOG_AT
         from tests.torture import damaged_files
 
         name = "segment" if kind == "collectives" else kind

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader
+from npu_dispatch.observe.segment import StatsReader
 from tests.torture import part
 
 ROUND = 4000

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import time
 
-from npu_dispatch.diagnosis.describe import dump_lines
-from npu_dispatch.diagnosis.watchdog import _stuck_for
-from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.ranks.evidence import evidence_of
+from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.evidence import evidence_of
+from npu_dispatch.observe.judge.watchdog import _stuck_for
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from tests.torture import program, victims
 from tests.torture.part import Told
 
@@ -66,7 +66,7 @@ class _Watcher:
 
     def _watchdog(self) -> None:
         """Watch the process that stands still for longer than it may."""
-        command = [sys.executable, "-m", "npu_dispatch.diagnosis.watchdog"]
+        command = [sys.executable, "-m", "npu_dispatch.observe.judge.watchdog"]
         command += [str(self.pid), str(_LONG_S / 2)]
         try:
             done = subprocess.run(

@@ -68,7 +68,7 @@ def clear() -> None:
 def left_behind() -> list[str]:
     """Return what a program that has ended left: tasks, errors, memory."""
     from npu_dispatch import _C
-    from npu_dispatch.stats import StatsReader
+    from npu_dispatch.observe.segment import StatsReader
 
     found = []
     gc.collect()

@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 from npu_dispatch.npu import profiler
+from npu_dispatch.observe.judge import flight_recorder
+from npu_dispatch.observe.judge.postmortem import dead, opened, postmortem_lines
+from npu_dispatch.observe.segment import layout
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.trace import trace
 from npu_dispatch.plan import record, sheet
 from npu_dispatch.plan.page import page
-from npu_dispatch.processes import Processes
-from npu_dispatch.ranks import flight_recorder
-from npu_dispatch.stats import layout
-from npu_dispatch.timeline import trace
 
 
 @dataclass(frozen=True)

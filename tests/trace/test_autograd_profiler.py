@@ -12,7 +12,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler import profile
 from torch.profiler import ProfilerActivity
 
-from npu_dispatch.timeline import trace
+from npu_dispatch.observe.trace import trace
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 from timelines import Perfetto, chrome, traced_program
 
-from npu_dispatch.timeline.marks import Span, to_lanes
-from npu_dispatch.timeline.tracks import Process
+from npu_dispatch.observe.trace.marks import Span, to_lanes
+from npu_dispatch.observe.trace.tracks import Process
 
 PROGRAM = """
 import threading, torch, npu_dispatch
@@ -158,7 +158,7 @@ def test_ranges_that_cross_go_to_lanes_of_their_own():
 def test_marking_costs_no_task_when_nobody_traces(python):
     code = """
 import torch
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 torch.npu.init()
 def tasks():
     torch.npu.synchronize()

@@ -14,7 +14,7 @@ import torch
 from missing import need_module
 
 from npu_dispatch import _C
-from npu_dispatch.diagnosis import top
+from npu_dispatch.observe.judge import top
 
 
 def row_of_this_process(rows):

@@ -17,10 +17,10 @@ import torch
 from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch import _C
-from npu_dispatch.service.admin import ask_tracing
-from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.trace_file import TraceError, TraceFile, trace_path
-from npu_dispatch.timeline.tracks import (
+from npu_dispatch.observe.serve.admin import ask_tracing
+from npu_dispatch.observe.trace import trace
+from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile, trace_path
+from npu_dispatch.observe.trace.tracks import (
     Counter,
     Process,
     Slice,
@@ -310,7 +310,7 @@ def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
 def test_the_file_is_private_and_goes_with_its_process(python):
     code = (
         "import os, torch; torch.npu.init()\n"
-        "from npu_dispatch.timeline.trace_file import trace_path\n"
+        "from npu_dispatch.observe.trace.trace_file import trace_path\n"
         "path = trace_path(os.getpid())\n"
         "print(path, oct(path.stat().st_mode & 0o777))"
     )
@@ -322,7 +322,7 @@ def test_the_file_is_private_and_goes_with_its_process(python):
 def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(python):
     code = (
         "import os, sys, torch; torch.ones(1, device='npu')\n"
-        "from npu_dispatch.timeline.trace_file import trace_path\n"
+        "from npu_dispatch.observe.trace.trace_file import trace_path\n"
         "print(trace_path(os.getpid()), flush=True)\n"
         "sys.stdin.readline()"
     )

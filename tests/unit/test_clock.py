@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from npu_dispatch.stats import clock
+from npu_dispatch.observe.segment import clock
 
 S = 10**9
 DAY_NS = 86_400 * S

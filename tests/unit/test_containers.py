@@ -17,7 +17,7 @@ import json, os, sys, torch
 torch.ones(2).npu().sum().item()
 from npu_dispatch import _C
 from npu_dispatch.npu.monitoring.processes import _processes
-from npu_dispatch.processes import Processes
+from npu_dispatch.observe.segment.listing import Processes
 files = [_C.segment_path()]
 inodes = [os.stat(path).st_ino for path in files]
 event = torch.npu.Event(interprocess=True)

@@ -18,8 +18,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
-from npu_dispatch.ranks import flight_recorder
-from npu_dispatch.timeline.trace_file import trace_path
+from npu_dispatch.observe.judge import flight_recorder
+from npu_dispatch.observe.trace.trace_file import trace_path
 from tests.torture.damaged_files import attempt, mutated, shuffled
 
 CALL = {

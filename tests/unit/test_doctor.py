@@ -14,7 +14,7 @@ from interpreter import Forked, environment, shared_zygote
 from own_mounts import in_own_mounts
 from zygote import read_at_start
 
-from npu_dispatch.diagnosis import doctor
+from npu_dispatch.cli import doctor
 from npu_dispatch.versions import needed
 
 

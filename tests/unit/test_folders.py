@@ -31,8 +31,8 @@ if found:
 SAY = "print(json.dumps(told))"
 # What readers find that were not told of XDG_RUNTIME_DIR.
 READ = """
-from npu_dispatch.processes import Processes
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment import segment_file
 os.environ.pop("XDG_RUNTIME_DIR", None)
 with Processes() as processes:
     told["pids"] = [view.info.pid - os.getpid() for view in processes.refresh()]
@@ -155,7 +155,7 @@ def test_a_folder_of_ones_own_that_others_could_write_is_closed(publish):
 def test_traces_follow(publish):
     code = """
 import os, torch
-from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 torch.ones(1, device="npu")
 path = trace_path(os.getpid())
 with TraceFile(path) as file:
@@ -171,7 +171,7 @@ import json
 
 # Another user looks, in a child: `seen` are the processes that it finds.
 LOOK = """
-from npu_dispatch.processes import Processes
+from npu_dispatch.observe.segment.listing import Processes
 def seen(user, groups, directory=None, **which):
     read, write = os.pipe()
     if not os.fork():
@@ -253,7 +253,7 @@ dead = os.fork()
 if not dead:
     os._exit(0)
 os.waitpid(dead, 0)
-from npu_dispatch.stats.layout import HEADER
+from npu_dispatch.observe.segment.layout import HEADER
 data = bytearray(open(path, "rb").read())
 fields = list(HEADER.unpack_from(data))
 fields = [dead if field == me else field for field in fields]

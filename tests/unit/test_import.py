@@ -107,7 +107,9 @@ print(npu_dispatch.is_registered(), torch.ones(1, device="npu").item())
 
 
 # A reader of statistics, or a tool in a notebook beside another torch.
-@pytest.mark.parametrize("module", ["stats.reader", "timeline", "errors"])
+@pytest.mark.parametrize(
+    "module", ["observe.segment.reader", "observe.trace", "errors"]
+)
 @pytest.mark.parametrize("before", ["import torch; ", WRONG_TORCH])
 def test_a_module_that_needs_no_device_registers_none(python, module, before):
     code = f"{before}import npu_dispatch.{module}; print(hasattr(torch, 'npu'))"
@@ -186,7 +188,7 @@ print(*sorted(new - {"npu_dispatch", "torch"}))
 def test_importing_leaves_no_segment_behind(python):
     code = """
 import npu_dispatch, torch
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment import segment_file
 torch.ones(1, device="npu")
 print(segment_file())
 """

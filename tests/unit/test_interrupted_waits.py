@@ -16,7 +16,7 @@ import torch
 from held_stream import Held
 
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader
+from npu_dispatch.observe.segment import StatsReader
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,33 +33,31 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 
 PYTHON_LAYERS = {
     "_built": -1,
-    "system": -1,
+    "own_python": -1,
     "drawing": -1,
     "errors": 0,
     "config": 0,
     "import_alias": 0,
-    "sanitizer": 0,
+    "sanitizer": 0.7,
     "stream_names": -1,
     "variables": 0,
     "versions": 0,
-    "stats": 0.5,  # asks config where
+    "observe": 0,
+    "observe/segment": 0.5,  # asks config where
     "_C": 1,
     "npu": 1,
-    "processes": 1,
-    "timeline": 1,
     "aio": 2,
     "inductor": 2,
     "program": 2,
-    "ranks": 2,
     "testing": 2,
     "whole_step": 2.5,
-    "diagnosis": 2.5,
-    "prometheus": 2.7,
+    "observe/judge": 2.5,
+    "observe/trace": 2.6,
+    "observe/serve": 2.7,
     "metrics": 2.8,
     "distributed": 3,
     "integrations": 3,
     "plan": 3,
-    "service": 3,
     "cli": 4,
     "pytest_plugin": 4,
     "__main__": 5,
@@ -76,9 +74,9 @@ NPU_ROOMS = {
     "interop": 3,
     "patches": 4,
 }
-WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
-WITHOUT_TORCH |= {"drawing", "timeline", "ranks", "prometheus", "metrics", "diagnosis"}
-WITHOUT_TORCH |= {"service", "variables", "versions", "stream_names"}
+WITHOUT_TORCH = {"errors", "config", "sanitizer", "drawing", "metrics", "own_python"}
+WITHOUT_TORCH |= {"observe", "variables", "versions", "stream_names"}
+WITHOUT_TORCH |= {f"observe/{room}" for room in ("segment", "judge", "trace", "serve")}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
@@ -136,8 +134,13 @@ def test_the_tables_name_the_rooms_that_exist():
 
 
 def module_of(path: Path) -> str:
-    """Return the layer's name: the first part below npu_dispatch."""
-    return path.relative_to(ROOT / "npu_dispatch").parts[0].removesuffix(".py")
+    """Return which entry of the table a file below npu_dispatch belongs to."""
+    return python_layer(path.relative_to(ROOT / "npu_dispatch").with_suffix("").parts)
+
+
+def python_layer(parts: Sequence[str]) -> str:
+    pair = "/".join(parts[:2])
+    return pair if pair in PYTHON_LAYERS else parts[0]
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -159,7 +162,7 @@ def modules_too_high(path: Path) -> Iterator[str]:
             yield other
         if not other.startswith("npu_dispatch."):
             continue
-        layer = other.split(".")[1]
+        layer = python_layer(other.split(".")[1:])
         if not (
             PYTHON_LAYERS[layer] < PYTHON_LAYERS[module]
             or layer == module

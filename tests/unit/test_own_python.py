@@ -19,11 +19,11 @@ except OSError:
 """,
     "watchdog": """
 import os
-from npu_dispatch.diagnosis.watchdog import start_watchdog
+from npu_dispatch.observe.judge.watchdog import start_watchdog
 start_watchdog(os.getpid(), 60)
 """,
     "doctor": """
-from npu_dispatch.diagnosis import doctor
+from npu_dispatch.cli import doctor
 list(doctor._try_device({}))
 """,
     "plan": """

@@ -16,17 +16,17 @@ from click.testing import CliRunner
 
 from npu_dispatch import _C
 from npu_dispatch.cli import main
-from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
-from npu_dispatch.processes import Processes, remains
-from npu_dispatch.stats import StatsReader, segment_file
-from npu_dispatch.system.proc_stat import has_ended
+from npu_dispatch.observe.judge.postmortem import dead, postmortem_lines
+from npu_dispatch.observe.segment import StatsReader, remains, segment_file
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.proc_stat import has_ended
 
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
 import ctypes, os, sys, torch
 from pathlib import Path
 from npu_dispatch import _C
-from npu_dispatch.stats import StatsReader
+from npu_dispatch.observe.segment import StatsReader
 library = torch.library.Library("postmortem_test", "DEF")
 library.define("crash(Tensor x) -> Tensor")
 def crash(x):

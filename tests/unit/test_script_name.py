@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import npu_dispatch
-from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
-from npu_dispatch.processes.script_name import name_of, script_name
+from npu_dispatch.observe.judge.postmortem import dead, opened, postmortem_lines
+from npu_dispatch.observe.segment.script_name import name_of, script_name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""npu_dispatch.stats, against segments written by hand and against the engine's."""
+"""npu_dispatch.observe.segment, against segments written by hand and by the engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
-from npu_dispatch.diagnosis.summary import Watch
-from npu_dispatch.stats import (
+from npu_dispatch.observe.judge.summary import Watch
+from npu_dispatch.observe.segment import (
     LAYOUT_VERSION,
     OFFSETS,
     SAMPLE_PERIOD,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_dispatch.diagnosis.action import action
-from npu_dispatch.diagnosis.steps import Steps
-from npu_dispatch.stats import OpCost, SiteWaits
+from npu_dispatch.observe.judge.action import action
+from npu_dispatch.observe.judge.steps import Steps
+from npu_dispatch.observe.segment import OpCost, SiteWaits
 
 TRAINING = """
 import torch

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "npu_dispatch/service/page/uPlot"
+FOLDER = ROOT / "npu_dispatch/observe/serve/page/uPlot"
 LIST = (ROOT / "THIRD_PARTY.md").read_text()
 
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 MODULES = (
-    *("npu_dispatch", "npu_dispatch.stats", "npu_dispatch.metrics"),
-    *("npu_dispatch.processes", "npu_dispatch.diagnosis.top"),
-    *("npu_dispatch.diagnosis.watchdog", "npu_dispatch.timeline.trace"),
-    *("npu_dispatch.service.server", "npu_dispatch.sanitizer"),
+    *("npu_dispatch", "npu_dispatch.observe.segment", "npu_dispatch.metrics"),
+    *("npu_dispatch.observe.segment.listing", "npu_dispatch.observe.judge.top"),
+    *("npu_dispatch.observe.judge.watchdog", "npu_dispatch.observe.trace.trace"),
+    *("npu_dispatch.observe.serve.server", "npu_dispatch.sanitizer"),
     *("npu_dispatch.cli", "pytest_npu_dispatch"),
 )
 HEAVY = {"torch", "jinja2", "perfetto", "psutil"}
@@ -60,7 +60,11 @@ def test_the_help_loads_none_of_the_commands(fresh_python):
 
 
 def test_one_reader_of_proc_stat_agrees_with_the_kernel():
-    from npu_dispatch.system.proc_stat import has_ended, process_start, stat_fields
+    from npu_dispatch.observe.segment.proc_stat import (
+        has_ended,
+        process_start,
+        stat_fields,
+    )
 
     text = Path("/proc/self/stat").read_text()
     start = int(re.sub(r".*\)", "", text).split()[19])

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.processes import Processes
-from npu_dispatch.ranks.flight_recorder import load
-from npu_dispatch.service.admin import ask_launch_blocking
-from npu_dispatch.stats import OFFSETS, StatsError, StatsReader
-from npu_dispatch.stats.collectives import read_log
-from npu_dispatch.stats.layout import HEADER
-from npu_dispatch.system.untrusted_file import (
+from npu_dispatch.observe.judge.flight_recorder import load
+from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
+from npu_dispatch.observe.segment.collectives import read_log
+from npu_dispatch.observe.segment.layout import HEADER
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.untrusted_file import (
     UnsafeFileError,
     UntrustedFile,
     open_untrusted,
 )
-from npu_dispatch.timeline.trace_file import RECORD, TraceError, TraceFile
+from npu_dispatch.observe.serve.admin import ask_launch_blocking
+from npu_dispatch.observe.trace.trace_file import RECORD, TraceError, TraceFile
 
 EVERYBODY_WRITES = 0o666
 HUGE = 1 << 40  # the size of a file that takes no memory

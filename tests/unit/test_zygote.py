@@ -191,7 +191,7 @@ print(random.random(), numpy.random.rand(), torch.rand(()).item())
 def test_children_run_at_once_and_have_statistics_of_their_own(python):
     code = """
 import torch
-from npu_dispatch.stats import segment_file
+from npu_dispatch.observe.segment import segment_file
 torch.ones(1, device="npu")
 print(segment_file(), flush=True)
 input()

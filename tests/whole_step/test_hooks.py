@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.observe.segment import StatsReader, segment_file
 
 DATA = batches(9)
 # Registers a hook that changes the result, and notes its calls; returns its handle.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 from markdown_table import plain, table
 
-from npu_dispatch.service.command import serve
+from npu_dispatch.observe.serve.command import serve
 from npu_dispatch.variables import GROUPS
 
 HEAD = """# Environment variables

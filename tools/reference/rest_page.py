@@ -9,7 +9,7 @@ from typing import Any
 from markdown_table import table
 from snapshot_fields import FIELDS
 
-from npu_dispatch.service.routes import openapi
+from npu_dispatch.observe.serve.routes import openapi
 
 HEAD = """# REST API
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
-from npu_dispatch.stats import WAIT_REASONS
+from npu_dispatch.observe.segment import WAIT_REASONS
 from npu_dispatch.stream_names import stream_title
 
 __all__ = [
@@ -143,7 +143,7 @@ class SyncSite:
     """Where the host waited for a device, how often and for how long."""
 
     reason: str
-    """One of npu_dispatch.stats.WAIT_REASONS, or "full_queue"."""
+    """One of npu_dispatch.observe.segment.WAIT_REASONS, or "full_queue"."""
     where: str
     """File, line and function of the nearest frame outside of torch."""
     count: int

@@ -18,7 +18,7 @@ from npu_dispatch import _C
 from npu_dispatch.npu.runtime.devices import _checked
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.stats import SAMPLE_PERIOD, StatsReader, StreamStats
+from npu_dispatch.observe.segment import SAMPLE_PERIOD, StatsReader, StreamStats
 
 __all__ = [
     "clock_rate",

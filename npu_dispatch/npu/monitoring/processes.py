@@ -7,9 +7,9 @@ import os
 from npu_dispatch.npu.runtime.devices import _checked
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.stats import DeviceStats, StatsError, StatsReader
-from npu_dispatch.stats.folders import SEGMENTS, own_folders
-from npu_dispatch.system.proc_stat import is_here
+from npu_dispatch.observe.segment import DeviceStats, StatsError, StatsReader
+from npu_dispatch.observe.segment.folders import SEGMENTS, own_folders
+from npu_dispatch.observe.segment.proc_stat import is_here
 
 __all__ = ["list_gpu_processes"]
 

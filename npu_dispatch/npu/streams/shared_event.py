@@ -26,8 +26,8 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.current import current_stream
 from npu_dispatch.npu.streams.event import Event
-from npu_dispatch.system.proc_stat import has_ended, is_here, pid_namespace
-from npu_dispatch.system.untrusted_file import open_untrusted
+from npu_dispatch.observe.segment.proc_stat import has_ended, is_here, pid_namespace
+from npu_dispatch.observe.segment.untrusted_file import open_untrusted
 
 __all__ = ["SharedEvent"]
 

@@ -1,0 +1,216 @@
+"""What a rank has called, in the format of torch's flight recorder.
+
+`torch.distributed.flight_recorder.fr_trace` reads a folder of such files, and so
+does `npu-dispatch dump --all-ranks FOLDER`. The process whose segment is read need
+not do anything, so it may hang. This imports no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+from npu_dispatch.observe.judge.dump_fields import check_dump
+from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment.clock import unix_offset_ns
+from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
+
+__all__ = ["Dump", "dump_of", "load", "save"]
+
+Dump = dict[str, Any]
+_MOST_BYTES = 256 << 20  # a file without memory may have any size
+VERSION = "2.10"  # of torch's format
+# Messages have numbers of their own, which must not look like those of the
+# collectives beside them.
+_MESSAGES_FROM = 1 << 32
+_NAMES = {
+    "all_gather_into_tensor": "_all_gather_base",
+    "reduce_scatter_tensor": "_reduce_scatter_base",
+    "all_to_all_single": "all_to_all",
+}
+
+
+def _frames(line: str) -> list[dict[str, Any]]:
+    where, _, function = line.partition(" in ")
+    file, _, number = where.rpartition(":")
+    if not number.isdecimal():
+        return []
+    return [{"name": function, "filename": file, "line": int(number)}]
+
+
+def _sizes(tensors: list[LoggedTensor], joined: bool) -> list[list[int]]:
+    """Return each tensor's sizes; for equal parts of one tensor, the whole's."""
+    sizes = [list(t.sizes) for t in tensors]
+    if joined and len(sizes) > 1:
+        if all(one == sizes[0] for one in sizes):
+            return [[len(sizes), *sizes[0]]]
+        return [[sum(math.prod(one) for one in sizes)]]
+    return sizes
+
+
+def _entries(call: LoggedCollective, offset_ns: int) -> list[dict[str, Any]]:
+    def unix_ns(ns: int) -> int | None:
+        return offset_ns + ns if ns else None
+
+    ins = [t for t in call.tensors if not t.is_output]
+    outs = [t for t in call.tensors if t.is_output]
+    state = call.state
+    if state == "failed":
+        state = "started" if call.started_ns else "scheduled"
+    done = call.ended_ns if call.state == "completed" else 0
+    entry: dict[str, Any] = {
+        "record_id": call.number,
+        "pg_id": 0,
+        "process_group": (call.group.name, call.group.description),
+        "collective_seq_id": 0 if call.is_message else call.seq,
+        "p2p_seq_id": call.seq + _MESSAGES_FROM if call.is_message else 0,
+        "op_id": call.seq,
+        "is_p2p": call.is_message,
+        "profiling_name": f"hccl:{_NAMES.get(call.name, call.name)}",
+        "time_created_ns": unix_ns(call.scheduled_ns),
+        "time_discovered_started_ns": unix_ns(call.started_ns),
+        "time_discovered_completed_ns": unix_ns(done),
+        "input_sizes": _sizes(ins, call.name == "reduce_scatter"),
+        "input_dtypes": [t.dtype for t in ins],
+        "output_sizes": _sizes(outs, call.name == "all_gather"),
+        "output_dtypes": [t.dtype for t in outs],
+        "state": state,
+        "retired": call.state in ("completed", "failed"),
+        "timeout_ms": call.timeout_ms,
+        "frames": _frames(call.at),
+        # Not of torch's format.
+        "name": call.name,
+        "token": call.group.token,
+        "failed": call.state == "failed",
+        "ended_ns": unix_ns(call.ended_ns),
+        "line": call.at,
+        "all_here_ns": unix_ns(call.all_here_ns),
+        "stream": [call.device, call.stream],
+        "root": call.root,
+        "reduction": call.reduction,
+    }
+    if done:
+        entry["duration_ms"] = (call.ended_ns - call.started_ns) / 1e6
+    if not call.is_message:
+        return [entry]
+    rows = []
+    for t in call.tensors:
+        arrow = (
+            f"recv {call.group.rank}<-" if t.is_output else f"send {call.group.rank}->"
+        )
+        sizes, dtypes = [list(t.sizes)], [t.dtype]
+        rows.append(
+            {
+                **entry,
+                "profiling_name": f"hccl:{arrow}{t.peer}",
+                "input_sizes": [] if t.is_output else sizes,
+                "input_dtypes": [] if t.is_output else dtypes,
+                "output_sizes": sizes if t.is_output else [],
+                "output_dtypes": dtypes if t.is_output else [],
+                "name": "recv" if t.is_output else "send",
+                "peer": t.peer,
+            }
+        )
+    if call.name == "batch_isend_irecv":
+        none: dict[str, Any] = {f"{a}_{b}": [] for a in ("input", "output")
+                                for b in ("sizes", "dtypes")}  # fmt: skip
+        rows.append({**entry, **none, "profiling_name": "hccl:coalesced"})
+    return rows
+
+
+def dump_of(reader: StatsReader) -> Dump | None:
+    """Return a process's dump, or None when it is in no group of ranks."""
+    log = reader.collectives()
+    if log is None or not log.groups:
+        return None
+    info = reader.info
+    calls = [call for call in log.calls if not call.is_message]
+    offset = unix_offset_ns()
+    status = {}
+    for i, group in enumerate(log.groups):
+        mine = [call for call in calls if call.group is group]
+        begun = [call.seq for call in mine if call.started_ns]
+        done = [call.seq for call in mine if call.state == "completed"]
+        status[str(i)] = {
+            "last_enqueued_collective": max((c.seq for c in mine), default=-1),
+            "last_started_collective": max(begun, default=-1),
+            "last_completed_collective": max(done, default=-1),
+        }
+    return {
+        "version": VERSION,
+        "comm_lib_version": "hccl",
+        "pg_config": {
+            g.name: {"name": g.name, "desc": g.description, "ranks": str(list(g.ranks))}
+            for g in log.groups
+        },
+        "pg_status": status,
+        "entries": [entry for call in log.calls for entry in _entries(call, offset)],
+        "rank": log.groups[0].global_rank,
+        "pid": info.pid,
+        "time_ns": offset + time.monotonic_ns(),
+        "groups": {g.token: (g.name, list(g.ranks)) for g in log.groups},
+    }
+
+
+# In Python: that of C makes its memo as large as the file says, up to tens of GB.
+class _PlainUnpickler(pickle._Unpickler):
+    """It makes values only, so that a file cannot make it run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"holds a {module}.{name}, not a dump")
+
+    def _refuse(self) -> None:
+        raise pickle.UnpicklingError("holds a bytearray, not a dump")
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        # It takes as much memory as a length in the file asks for.
+        pickle.BYTEARRAY8[0]: _refuse,
+    }
+
+
+def load(path: Path) -> Dump:
+    """Return the dump in a file that save(), or torch, has written.
+
+    Raises ValueError for a file that is no dump. No code in the file is run.
+    """
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise ValueError(
+            f"{path}: not a flight recorder's dump: expected up to {_MOST_BYTES} "
+            f"bytes, found {size} bytes"
+        )
+    try:
+        found = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+    # For bytes that are no pickle, it raises exceptions of any class.
+    except Exception as error:
+        raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
+    if not isinstance(found, dict) or not {"entries", "pg_config"} <= found.keys():
+        raise ValueError(f"{path}: not a flight recorder's dump")
+    if "rank" not in found:  # files that torch wrote have it in their names
+        digits = path.name[len(path.name.rstrip("0123456789")) :]
+        found["rank"] = int(digits or 0)
+    try:
+        check_dump(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
+    dump: Dump = found
+    return dump
+
+
+def save(dump: Dump, prefix: str) -> Path:
+    """Write a dump to the file `prefix` + rank, where fr_trace looks for it."""
+    path = Path(f"{prefix}{dump['rank']}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(pickle.dumps(dump))
+        unfinished.replace(path)
+    except OSError:  # there may be no room for all of it
+        unfinished.unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,71 @@
+"""Read the counters that a process keeps in its statistics segment.
+
+Only the engine writes there, and a reader needs no help from it, so this also works
+on a process that hangs. csrc/stats/layout.h defines the layout, and layout.py
+mirrors it. This imports neither torch nor the extension.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from npu_dispatch.observe.segment.folders import SEGMENTS, own_file
+from npu_dispatch.observe.segment.layout import (
+    BYPASSES,
+    CAPTURE_FAILURES,
+    COPY_KINDS,
+    ERROR_CODES,
+    LAYOUT_VERSION,
+    OFFSETS,
+    REPORT_KINDS,
+    SAMPLE_PERIOD,
+    WAIT_REASONS,
+    WORKS,
+)
+from npu_dispatch.observe.segment.reader import StatsError, StatsReader
+from npu_dispatch.observe.segment.values import (
+    DeviceStats,
+    Exemplar,
+    Histogram,
+    OpCost,
+    OpenWait,
+    ProcessStats,
+    RecentTask,
+    SegmentInfo,
+    SiteTasks,
+    SiteWaits,
+    StreamStats,
+)
+
+__all__ = [
+    "BYPASSES",
+    "CAPTURE_FAILURES",
+    "COPY_KINDS",
+    "ERROR_CODES",
+    "LAYOUT_VERSION",
+    "OFFSETS",
+    "REPORT_KINDS",
+    "SAMPLE_PERIOD",
+    "WAIT_REASONS",
+    "WORKS",
+    "DeviceStats",
+    "Exemplar",
+    "Histogram",
+    "OpCost",
+    "OpenWait",
+    "ProcessStats",
+    "RecentTask",
+    "SegmentInfo",
+    "SiteTasks",
+    "SiteWaits",
+    "StatsError",
+    "StatsReader",
+    "StreamStats",
+    "segment_file",
+]
+
+
+def segment_file(pid: int | None = None) -> Path:
+    """Return where a process of this user, by default this one, has its segment."""
+    return own_file(SEGMENTS, os.getpid() if pid is None else pid)

@@ -1,0 +1,224 @@
+"""`npu-dispatch serve` and `npu-dispatch export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from npu_dispatch.observe.serve.deployment import FILES, text_of
+from npu_dispatch.observe.serve.start_exporter import SHORTEST_TOKEN
+
+__all__ = ["export", "serve"]
+
+
+def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    import tomllib
+
+    try:
+        found = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: {error}") from None
+    given = {name.replace("-", "_"): value for name, value in found.items()}
+    known = {p.name for p in context.command.params} - {"config", None}
+    if unknown := sorted(given.keys() - known):
+        raise click.BadParameter(
+            f"{path}: unknown {', '.join(unknown)}; expected some of "
+            f"{', '.join(sorted(filter(None, known)))}"
+        )
+    context.default_map = given
+
+
+def _check_names(
+    _: click.Context, __: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    from npu_dispatch.observe.serve.access import check_name  # needs starlette
+
+    for name in names:
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return names
+
+
+@click.command(context_settings={"auto_envvar_prefix": "NPU_DISPATCH_SERVE"})
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_file,
+    help="TOML file with these options; flags and NPU_DISPATCH_SERVE_* override it.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
+@click.option(
+    "--port",
+    default=9401,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: any free one, which is printed.",
+)
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    callback=_check_names,
+    help="Accept requests for this host name, besides localhost and --host. *.NAME "
+    "matches subdomains, * any name. May be repeated.",
+)
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.05, max=60),
+    help="Seconds between two readings.",
+)
+@click.option(
+    "--hang-seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds without progress after which a process counts as hung.",
+)
+@click.option(
+    "--max-clients",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 512),
+    help="Most clients of the live event stream.",
+)
+@click.option(
+    "--max-rate",
+    default=200.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Most requests per second and client address.",
+)
+@click.option(
+    "--unix",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Listen on a Unix socket of mode 0600 instead: every user of the machine can "
+    "connect to 127.0.0.1.",
+)
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    help="Require `Authorization: Bearer TOKEN`, or /?token=TOKEN in a browser. "
+    "Prefer the variable NPU_DISPATCH_SERVE_TOKEN.",
+)
+@click.option("--pid", type=int, help="Watch only this process.")
+@click.option(
+    "--all-users",
+    is_flag=True,
+    help="Watch processes of all users: as root, or those whose "
+    "NPU_DISPATCH_SEGMENT_GROUP is a group of yours.",
+)
+@click.option(
+    "--per-stream",
+    is_flag=True,
+    help="Label histograms by stream instead of by device.",
+)
+@click.option(
+    "--ops",
+    default=0,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(0, 100),
+    help="Add metrics for the N costliest operators.",
+)
+@click.option(
+    "--enable-admin",
+    is_flag=True,
+    help="Allow POST /api/v1/admin/..., which changes processes, with the admin token.",
+)
+@click.option(
+    "--admin-token",
+    metavar="TOKEN",
+    help="The admin token; default: a new one, printed to stderr. Prefer the variable "
+    "NPU_DISPATCH_SERVE_ADMIN_TOKEN, as others can read a command line.",
+)
+def serve(
+    host: str,
+    port: int,
+    allow_host: tuple[str, ...],
+    interval: float,
+    hang_seconds: float,
+    max_clients: int,
+    max_rate: float,
+    unix: Path | None,
+    token: str | None,
+    pid: int | None,
+    all_users: bool,
+    ops: int,
+    per_stream: bool,
+    enable_admin: bool,
+    admin_token: str | None,
+) -> None:
+    """Watch all local processes: a live page, /metrics and a JSON API.
+
+    Read-only unless --enable-admin is given. Each option can also be set by a variable
+    such as NPU_DISPATCH_SERVE_PORT.
+    """
+    from npu_dispatch.observe.serve.app import ServiceConfig
+    from npu_dispatch.observe.serve.server import run
+
+    if token is not None and token == admin_token:
+        raise click.ClickException(
+            "--token and --admin-token are equal: the first one may be in addresses "
+            "and only reads; choose two"
+        )
+    config = ServiceConfig(
+        hosts=(host, *allow_host),
+        interval=interval,
+        hang_seconds=hang_seconds,
+        max_clients=max_clients,
+        max_rate=max_rate,
+        pid=pid,
+        all_users=all_users,
+        ops=ops,
+        per_stream=per_stream,
+        admin_token=_token(admin_token) if enable_admin else None,
+        token=None if token is None else _token(token),
+    )
+    try:
+        run(config, host, port, unix)
+    except OSError as error:
+        where = f"{host}:{port}" if unix is None else unix
+        raise click.ClickException(f"{where}: {error}") from None
+
+
+def _token(given: str | None) -> str:
+    if given is None:
+        import secrets
+
+        given = secrets.token_urlsafe()
+        click.echo(f"token of /api/v1/admin: {given}", err=True)
+    if len(given) < SHORTEST_TOKEN:
+        raise click.ClickException(
+            f"the token needs at least {SHORTEST_TOKEN} characters"
+        )
+    return given
+
+
+@click.command()
+@click.option(
+    "--docs-url",
+    metavar="URL",
+    default="docs",
+    show_default=True,
+    help="URL of this documentation, to which alerts link.",
+)
+@click.argument("what", type=click.Choice(sorted(FILES)))
+def export(what: str, docs_url: str) -> None:
+    """Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.
+
+    alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
+    container and kubernetes run `npu-dispatch serve --all-users`, one per machine.
+    """
+    click.echo(text_of(what, docs_url), nl=False)

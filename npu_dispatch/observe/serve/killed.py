@@ -1,0 +1,78 @@
+"""Processes that were killed lately, told from the segments that they left."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npu_dispatch.observe.judge.postmortem import last_line
+from npu_dispatch.observe.segment import StatsError, StatsReader
+from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.remains import remains
+from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
+
+__all__ = ["Killed"]
+
+_LATELY_S = 600.0
+
+
+class _Found(NamedTuple):
+    tick: float  # time.monotonic() at which somebody found it dead
+    values: dict[str, Any]
+
+
+class Killed:
+    """Remembers each of them, because its file is read once and may go away."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._known: dict[tuple[str, int], _Found | None] = {}
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return those of the last ten minutes, the newest first."""
+        there = set()
+        left = [
+            path for folder in self._processes.folders() for path in remains(folder)
+        ]
+        for path in left:
+            try:
+                status = path.lstat()
+            except OSError:
+                continue
+            key = path.name, status.st_ino
+            there.add(key)
+            if key not in self._known:
+                age = max(0.0, time.time() - status.st_mtime)
+                self._known[key] = self._read(path, age)
+        oldest = time.monotonic() - _LATELY_S
+        late = {k: one for k, one in self._known.items() if one and one.tick > oldest}
+        # Files that are there are not read again, although they are of no use.
+        self._known = dict.fromkeys(there) | late
+        found = sorted(late.values(), reverse=True, key=lambda one: one.tick)
+        return [one.values for one in found]
+
+    def _read(self, path: Path, age: float) -> _Found | None:
+        try:
+            with StatsReader(path) as reader:
+                info = reader.info
+                at = last_line(reader)
+        except (OSError, StatsError, UnsafeFileError, ValueError):
+            return None
+        if self._processes.pid not in (None, info.pid):
+            return None
+        tick = time.monotonic() - age
+        return _Found(
+            tick,
+            {
+                "pid": info.pid,
+                "name": name_of(info),
+                "rank": info.rank,
+                "job_id": info.job_id,
+                "time": unix_ns(int(tick * 1e9)) / 1e9,
+                "tick": tick,
+                "at": at,
+            },
+        )

@@ -1,0 +1,215 @@
+"""Readings as plain values, for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+from npu_dispatch.observe.judge.rates import key, seconds, stream_rates, sync_rates
+from npu_dispatch.observe.judge.verdict import (
+    attention,
+    cycles,
+    judge,
+    late_waits,
+    waits_for,
+)
+from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits
+from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.listing import ProcessView, StreamView
+from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.serve.trend import trend
+from npu_dispatch.stream_names import stream_name
+
+__all__ = ["host_waits", "process_values"]
+
+_MOST_LINES = 12
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def host_waits(view: ProcessView) -> list[dict[str, Any]]:
+    """Return the host threads that wait now, the longest wait first."""
+    return [
+        {
+            "thread": wait.thread,
+            "main": wait.thread == view.info.pid,
+            "reason": wait.reason,
+            "at": wait.at,
+            "stream": stream_name(wait.device, wait.stream),
+            "until": wait.until,
+            "age_s": wait.ns / 1e9,
+        }
+        for wait in view.host_waits
+    ]
+
+
+def _quantiles_us(histogram: Histogram) -> dict[str, float]:
+    return {
+        name: round(histogram.percentile(q) / 1e3, 3) for name, q in _QUANTILES.items()
+    }
+
+
+def _since(now: StreamView, before: StreamView | None, name: str) -> Histogram:
+    new: Histogram = getattr(now.stats, name)
+    return new - getattr(before.stats, name) if before else new
+
+
+def _octaves(histogram: Histogram) -> list[int]:
+    """Return counts by power of two of microseconds: [.., <1, <2, <4, ..]."""
+    below = histogram.below([1e3 * 2**i for i in range(21)])
+    rising = [0, *below, sum(histogram.buckets)]
+    return [b - a for a, b in pairwise(rising)]
+
+
+def _lines(
+    seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
+) -> list[dict[str, Any]]:
+    """Return the lines where the host waits; those that cost most lately come first."""
+    return [
+        {
+            "at": site.at,
+            "reason": site.reason,
+            "share": ns / 1e9 / seconds,
+            "count": site.waits,
+            "seconds": site.wait_ns / 1e9,
+        }
+        for site, ns in late_waits(before, now)[:_MOST_LINES]
+    ]
+
+
+def process_values(
+    before: ProcessView | None,
+    now: ProcessView,
+    hang_seconds: float,
+    lines_before: Sequence[SiteWaits] = (),
+    lines: Sequence[SiteWaits] = (),
+    ops: Sequence[OpCost] = (),
+) -> dict[str, Any]:
+    """Return one process; rates and percentiles are of the time since `before`.
+
+    `lines`: what host waits cost by Python line, at the same two moments. `ops`: the
+    operators, the costliest first.
+    """
+    if before is not None and before.info != now.info:
+        before, lines_before = None, ()
+    rates = stream_rates(before, now)
+    old = {key(s): s for s in before.streams} if before else {}
+    verdict = judge(
+        before,
+        now,
+        hang_seconds=hang_seconds,
+        lines_before=lines_before,
+        lines=lines,
+        ops=ops,
+    )
+    used = [s for s in now.streams if s.stats.submitted]
+    launch = [_since(s, old.get(key(s)), "launch_ns") for s in used]
+    latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
+    edges = waits_for(now)
+    syncs = sync_rates(before, now)
+    values: dict[str, Any] = {
+        "id": now.id,
+        "time": unix_ns(int(now.tick * 1e9)) / 1e9,
+        "tick": now.tick,
+        "began": now.info.monotonic_ns / 1e9,
+        "pid": now.info.pid,
+        "name": name_of(now.info),
+        "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
+        "attention": attention(verdict.kind),
+        "rank": now.rank,
+        "local_rank": now.info.local_rank,
+        "world_size": now.world_size,
+        "job_id": now.info.job_id,
+        "pod": now.info.pod,
+        "verdict": verdict._asdict(),
+        "launches_per_s": sum(rate.launches for rate in rates.values()),
+        "launch_us": _quantiles_us(reduce(Histogram.__add__, launch))
+        if launch
+        else None,
+        "latency_octaves": _octaves(reduce(Histogram.__add__, latency))
+        if latency
+        else [],
+        "streams": [_stream_values(s, old.get(key(s)), now.tick, rates) for s in used],
+        "syncs": {
+            reason: {
+                "share": rate,
+                "count": sum(d.waits.get(reason, 0) for d in now.devices),
+                "seconds": sum(d.wait_ns.get(reason, 0) for d in now.devices) / 1e9,
+                "waiting": sum(d.waiting.get(reason, 0) for d in now.devices),
+            }
+            for reason, rate in syncs.items()
+        },
+        "lines": _lines(seconds(before, now), lines_before, lines),
+        "waiting": host_waits(now),
+        "errors": [
+            {
+                "stream": stream_name(s.stats.device, s.stats.stream),
+                "failed": s.stats.failed,
+                "dropped": s.stats.dropped,
+                "codes": {code: n for code, n in s.stats.errors.items() if n},
+            }
+            for s in now.streams
+            if s.stats.failed or s.stats.dropped
+        ],
+        "sanitizer": now.process.sanitizer_enabled,
+        "async_waiters": now.process.async_waiters,
+        "memory": [
+            {
+                "device": d.device,
+                "allocated": d.allocated,
+                "peak": d.allocated_peak,
+                "reserved": d.reserved,
+                "limit": d.memory_total,
+                "deferred": sum(
+                    s.stats.deferred_bytes
+                    for s in now.streams
+                    if s.stats.device == d.device
+                ),
+                "retries": d.alloc_retries,
+                "ooms": d.ooms,
+            }
+            for d in now.devices
+        ],
+        "reports": {
+            kind: sum(d.sanitizer_reports[kind] for d in now.devices)
+            for kind in (now.devices[0].sanitizer_reports if now.devices else ())
+        },
+        "waits_for": [
+            {"from": stream_name(*a), "to": stream_name(*b)} for a, b in edges.items()
+        ],
+        "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
+    }
+    return values | {"trend": trend(values)}
+
+
+def _stream_values(
+    stream: StreamView, before: StreamView | None, now: float, rates: Any
+) -> dict[str, Any]:
+    s = stream.stats
+    rate = rates[key(stream)]
+    return {
+        "name": stream_name(s.device, s.stream),
+        "device": s.device,
+        "stream": s.stream,
+        "state": stream.state,
+        "depth": s.depth,
+        "depth_max": stream.depth_max,
+        "capacity": s.capacity,
+        "fill": s.depth / s.capacity if s.capacity else 0.0,
+        "launches_per_s": rate.launches,
+        "retired_per_s": rate.retired,
+        "busy": rate.busy,
+        "idle": rate.idle,
+        "starved": rate.starved,
+        "held": rate.held,
+        "latency_us": _quantiles_us(_since(stream, before, "latency_ns")),
+        "queued_us": _quantiles_us(_since(stream, before, "queued_ns")),
+        "submitted": s.submitted,
+        "retired": s.retired,
+        "failed": s.failed,
+        "dropped": s.dropped,
+        "running": s.running if s.depth and not s.idle else None,
+        "running_at": s.running_at if s.depth and not s.idle else None,
+        "age_s": None if stream.oldest_queued is None else now - stream.oldest_queued,
+    }

@@ -1,0 +1,199 @@
+"""One reading of the counters a second, for all clients together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
+
+from npu_dispatch.observe.segment import OpCost, SiteWaits
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.serve.killed import Killed
+from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.observe.serve.snapshot import process_values
+from npu_dispatch.observe.serve.telemetry import Telemetry
+from npu_dispatch.observe.serve.trend import point
+
+__all__ = ["Watcher"]
+
+_SMOOTH_S = 2.0  # the least time that rates are taken over, lest they flicker
+_HISTORY = 600  # points, of
+_APART_S = 0.9  # or more: ten minutes of the default interval
+# /livez gives up on readings that are older than the longer of these.
+_STALE_S, _STALE_INTERVALS = 30.0, 10
+_log = logging.getLogger(__name__)
+
+
+class _Reading(NamedTuple):
+    view: ProcessView
+    lines: Sequence[SiteWaits]
+    ops: Sequence[OpCost]
+
+
+class Watcher:
+    """Reads the counters on one event loop, from the first request on."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        interval: float,
+        hang_seconds: float,
+        top_ops: int = 0,
+        per_stream: bool = False,
+    ) -> None:
+        self.scrapes = Scrapes(
+            processes,
+            ranked=True,
+            top_ops=top_ops,
+            per_stream=per_stream,
+            hang_seconds=hang_seconds,
+        )
+        self.telemetry = Telemetry()
+        self.views: tuple[ProcessView, ...] = ()
+        self.snapshot: dict[str, Any] = {
+            "time": 0.0,
+            "tick": 0.0,
+            "interval": interval,
+            "processes": [],
+            "killed": [],
+        }
+        self._newest = b""  # the snapshot as JSON
+        self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
+        self._killed = Killed(processes)
+        self._interval, self._hang_seconds = interval, hang_seconds
+        self._past: deque[tuple[float, dict[str, _Reading]]] = deque()
+        self._news = asyncio.Condition()
+        self._number = 0
+        self._told = ""  # the failure that was logged last
+        self._task: asyncio.Task[None] | None = None
+        self._first = asyncio.Lock()
+        self._closed = asyncio.Event()
+
+    async def ready(self) -> None:
+        """Return once there is a reading that is not older than two intervals."""
+        async with self._first:
+            if self._task is None and not self._closed.is_set():
+                await self._read_guarded()
+                self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while not self._closed.is_set():
+            due = time.monotonic() + self._interval
+            await asyncio.sleep(self._interval)
+            self.telemetry.lag.add(max(0, int((time.monotonic() - due) * 1e9)))
+            await self._read_guarded()
+
+    def age(self) -> float:
+        """Return how many seconds ago the counters were last read."""
+        return time.monotonic() - self.telemetry.last_reading
+
+    def is_stale(self) -> bool:
+        """Return whether readings have failed for so long that nobody can use them."""
+        return self.age() > max(_STALE_S, _STALE_INTERVALS * self._interval)
+
+    async def _read_guarded(self) -> None:
+        """Read once. A failure is logged and counted; the next turn tries again."""
+        try:
+            await self._read()
+        except Exception as error:
+            self.telemetry.failed_readings += 1
+            if repr(error) != self._told:
+                self._told = repr(error)
+                _log.exception("the counters could not be read")
+        else:
+            self._told = ""
+            self.telemetry.last_reading = time.monotonic()
+
+    async def _read(self) -> None:
+        # This runs in a thread, as /proc can be slow and clients should not notice.
+        await asyncio.to_thread(self._look)
+        async with self._news:
+            self._number += 1
+            self._newest = json.dumps(self.snapshot).encode()
+            tick = self.snapshot["tick"]
+            if not self._history or tick - self._history[-1][0] >= _APART_S:
+                kept = json.dumps(point(self.snapshot)).encode()
+                self._history.append((tick, kept))
+            self._news.notify_all()
+
+    def _look(self) -> None:
+        readings = {}
+        with self.scrapes.refreshed() as processes:
+            self.views = processes.views
+            for view in self.views:
+                reader = processes.reader(view)
+                lines = reader.waits_by_site() if reader else []
+                ops = reader.ops() if reader else []
+                readings[view.id] = _Reading(view, lines, ops)
+        now = time.monotonic()
+        past = self._earlier(now - _SMOOTH_S)
+        self.snapshot = {
+            "time": time.time(),
+            "tick": now,
+            "interval": self._interval,
+            "processes": [
+                self._values(past.get(who), reading)
+                for who, reading in readings.items()
+            ],
+            "killed": self._killed.look(),
+        }
+        self._past.append((now, readings))
+
+    def _values(self, before: _Reading | None, now: _Reading) -> dict[str, Any]:
+        return process_values(
+            before.view if before else None,
+            now.view,
+            self._hang_seconds,
+            before.lines if before else (),
+            now.lines,
+            now.ops,
+        )
+
+    def _earlier(self, moment: float) -> dict[str, _Reading]:
+        """Return the newest reading before `moment`, or else the oldest.
+
+        Those that no later call can need are forgotten.
+        """
+        while len(self._past) > 1 and self._past[1][0] <= moment:
+            self._past.popleft()
+        found: dict[str, _Reading] = {}
+        for _, readings in self._past:
+            for who, reading in readings.items():
+                if reading.view.tick <= moment or who not in found:
+                    found[who] = reading
+        return found
+
+    async def events(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield the history, the newest snapshot, then each new one, until close()."""
+        await self.ready()
+        number = self._number
+        now, newest = self.snapshot["tick"], self._newest
+        past = [data for tick, data in self._history if tick < now]
+        yield "history", b"[" + b",".join(past) + b"]"
+        yield "snapshot", newest
+        while not self._closed.is_set():
+            async with self._news:
+                await self._news.wait_for(
+                    lambda: self._closed.is_set() or self._number != number  # noqa: B023
+                )
+                if self._closed.is_set():
+                    return
+                number = self._number
+                data = self._newest
+            yield "snapshot", data
+
+    async def close(self) -> None:
+        """End the readings and every events()."""
+        self._closed.set()
+        async with self._news:
+            self._news.notify_all()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task

@@ -1,0 +1,319 @@
+"""Record a timeline of running processes, from outside.
+
+This asks each process to keep records of its tasks, copies them while it runs, and
+writes one file. It imports no torch, and works on a process that hangs.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_dispatch.config import for_child
+from npu_dispatch.observe.segment import StatsError, StatsReader, segment_file
+from npu_dispatch.observe.segment.collectives import LoggedCollective
+from npu_dispatch.observe.trace.calls import Calls
+from npu_dispatch.observe.trace.chrome import chrome_json
+from npu_dispatch.observe.trace.job import as_one_job, job_lines
+from npu_dispatch.observe.trace.marks import spans_of, to_lanes
+from npu_dispatch.observe.trace.trace_file import (
+    KINDS,
+    OUTCOMES,
+    NoProcessError,
+    Ring,
+    TraceError,
+    TraceFile,
+)
+from npu_dispatch.observe.trace.tracks import Counter, Host, Process, Slice, StreamTrack
+
+__all__ = [
+    "NotRecordingError",
+    "Recorder",
+    "follow",
+    "of_command",
+    "of_past",
+    "of_process",
+    "of_processes",
+    "save",
+]
+
+# A stream's ring holds 65536 records, so reading it this often loses none below a
+# million tasks a second.
+_POLL_S = 0.05
+_MOST_OF_NAME = 200
+# The log of collectives holds the last 1024 calls, so this loses none below 2000
+# calls a second. It takes some milliseconds to read.
+_CALLS_POLL_S = 0.5
+
+
+@dataclass
+class Recorder:
+    """Follows one process; samples its memory counters and its log of collectives."""
+
+    file: TraceFile
+    stats: Path
+    memory: dict[int, Counter] = field(default_factory=dict)
+    command: str = ""
+    rank: int | None = None
+    calls: dict[int, LoggedCollective] = field(default_factory=dict)
+    # Kept open: when the process ends, its segment loses its name at once.
+    _reader: StatsReader | None = None
+    _calls_at: float = 0.0
+
+    def poll(self) -> None:
+        self.file.read()
+        try:
+            if self._reader is None:
+                self._reader = StatsReader(self.stats)
+                command = self._reader.info.command
+                self.command = " ".join(command)[:_MOST_OF_NAME]
+            if self.stats.exists():
+                self._sample_memory(self._reader)
+            if time.monotonic() >= self._calls_at + _CALLS_POLL_S:
+                self._read_calls()
+        except (OSError, StatsError):
+            return  # it has just ended
+
+    def _read_calls(self) -> None:
+        self._calls_at = time.monotonic()
+        log = self._reader.collectives() if self._reader else None
+        if log is None or not log.groups:
+            return
+        world = log.groups[0]
+        known = world.rank < len(world.ranks)
+        self.rank = world.ranks[world.rank] if known else world.rank
+        self.calls |= {call.number: call for call in log.calls}
+
+    def close(self) -> None:
+        self.file.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _sample_memory(self, reader: StatsReader) -> None:
+        now = time.monotonic_ns()
+        for device in reader.devices():
+            if device.reserved:
+                name = f"npu:{device.device} memory allocated"
+                counter = self.memory.setdefault(device.device, Counter(name, "bytes"))
+                counter.samples.append((now, device.allocated))
+
+    def process(self, since_ns: int = 0) -> Process:
+        """Return what was recorded and ended after `since_ns`."""
+        pid, names = self.file.pid, self.file.names()
+        streams, marks = [], []
+        with suppress(OSError, StatsError):
+            self._read_calls()
+        calls = Calls(self.calls.values())
+        for ring, records in self.file.all_rings():
+            if ring.device < 0:
+                marks += spans_of(self.file, records, names, since_ns)
+                continue
+            track = _track(self.file, ring, records, names, since_ns, calls)
+            if track.slices:
+                streams.append(track)
+        return Process(
+            pid,
+            self.command or f"process {pid}",
+            streams,
+            list(self.memory.values()),
+            to_lanes(marks, time.monotonic_ns()),
+            self.rank,
+            Host.this(),
+        )
+
+
+def _track(
+    file: TraceFile,
+    ring: Ring,
+    records: Any,
+    names: Mapping[int, str],
+    since_ns: int,
+    calls: Calls,
+) -> StreamTrack:
+    times = (file.to_ns(records[name]) for name in ("submitted", "started", "ended"))
+    rows = zip(records.tolist(), *(part.tolist() for part in times), strict=True)
+    slices = []
+    for row, submitted, started, ended in rows:
+        if ended < since_ns:
+            continue
+        position, _, _, _, number, stream, name, depth, line, device, kind, outcome = (
+            row
+        )
+        slices.append(
+            Slice(
+                name=names.get(name, "?"),
+                position=position,
+                submitted=submitted,
+                started=started,
+                ended=ended,
+                depth=depth,
+                outcome=OUTCOMES[outcome],
+                waited_for=(
+                    (device, stream, number) if KINDS[kind] == "wait" else None
+                ),
+                line=names.get(line, ""),
+                call=calls.of(
+                    ring.device, ring.stream, names.get(name, ""), started, ended
+                ),
+            )
+        )
+    return StreamTrack(ring.device, ring.stream, slices, ring.lost)
+
+
+def of_process(
+    pid: int, seconds: float, *, wait: Callable[[float], None] = time.sleep
+) -> Process:
+    """Return a timeline of `seconds` of a running process.
+
+    A process that keeps records already (NPU_TRACE=1 when it was started) gives its
+    past, as far as its records reach. Any other is recorded from now on.
+    """
+    return of_processes([pid], seconds, wait=wait)[0]
+
+
+def of_processes(
+    pids: Sequence[int], seconds: float, *, wait: Callable[[float], None] = time.sleep
+) -> list[Process]:
+    """Return timelines of the same `seconds` of running processes, as of_process().
+
+    Processes that have ended since they were listed are left out. Raises TraceError
+    where all have.
+    """
+    with ExitStack() as stack:
+        recorders: dict[int, Recorder] = {}
+        running: list[int] = []
+        ended: NoProcessError | None = None
+        for pid in pids:
+            try:
+                file = stack.enter_context(TraceFile.of_process(pid))
+            except NoProcessError as error:
+                ended = error
+                continue
+            running.append(pid)
+            if file.wanted and not file.followed:
+                continue
+            recorder = recorders[pid] = Recorder(file, segment_file(pid))
+            stack.callback(recorder.close)
+            file.follow()
+            stack.callback(file.leave)
+        if ended and not running:
+            raise ended
+        end = time.monotonic() + seconds
+        while recorders and (left := end - time.monotonic()) > 0:
+            wait(min(_POLL_S, left))
+            for recorder in recorders.values():
+                recorder.poll()
+        found = []
+        for pid in running:
+            if pid in recorders:
+                found.append(recorders[pid].process())
+                continue
+            try:
+                found.append(of_past(pid, seconds))
+            except NoProcessError as error:
+                ended = error
+        if ended and not found:
+            raise ended
+        return found
+
+
+class NotRecordingError(RuntimeError):
+    """The process keeps no records."""
+
+
+def of_past(pid: int, seconds: float) -> Process:
+    """Return a timeline of the last seconds, without a change in the process.
+
+    Raises TraceError where there is nothing to read, NotRecordingError where the
+    process has not been asked to keep records.
+    """
+    with TraceFile.of_process(pid) as file:
+        if not file.wanted:
+            raise NotRecordingError(f"process {pid} keeps no records of its tasks")
+        recorder = Recorder(file, segment_file(pid))
+        with closing(recorder):
+            recorder.poll()
+            return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
+
+
+def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
+    """Run a command; return its exit status and what its processes did on npu."""
+    with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=_memory()) as folder:
+        child = subprocess.Popen(list(command), env=for_child(NPU_TRACE_DIR=folder))
+        processes = follow(child, Path(folder))
+        status = child.returncode
+        return (status if status >= 0 else 128 - status), processes
+
+
+def follow(child: subprocess.Popen[bytes], folder: Path) -> list[Process]:
+    """Wait for a command whose processes leave their records in `folder`.
+
+    Returns what they did on npu.
+    """
+    recorders: dict[Path, Recorder] = {}
+    restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the child
+    try:
+        while True:
+            try:
+                child.wait(_POLL_S)
+            except subprocess.TimeoutExpired:
+                _poll_all(folder, recorders)
+                continue
+            break
+    finally:
+        signal.signal(signal.SIGINT, restore)
+    _poll_all(folder, recorders)
+    processes = [recorder.process() for recorder in recorders.values()]
+    for recorder in recorders.values():
+        recorder.close()
+    return processes
+
+
+def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
+    for path in sorted(folder.iterdir()):
+        if path not in recorders:
+            try:
+                file = TraceFile(path)
+                file.following = True
+            except TraceError:
+                continue  # it is still being made
+            recorders[path] = Recorder(
+                file, segment_file(int(path.name.partition("-")[0]))
+            )
+        recorders[path].poll()
+
+
+def _memory() -> str | None:
+    """Return a folder in memory, since the rings are mapped; None if there is none."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def save(processes: list[Process], path: Path) -> Iterator[str]:
+    """Write the file and yield lines that say what is in it.
+
+    `.json` is Chrome's format, any other suffix Perfetto's. Ranks of a job are put
+    on one clock.
+    """
+    processes, clocks = as_one_job(processes)
+    if path.suffix == ".json":
+        chrome_json(processes, path, clocks)
+    else:
+        # Its import takes 40 ms, which only those pay who write such a file.
+        from npu_dispatch.observe.trace.perfetto_trace import perfetto
+
+        perfetto(processes, path, clocks)
+    for process in processes:
+        for track in process.streams:
+            lost = f", {track.lost} more were lost" if track.lost else ""
+            yield f"{process.pid}: {track.name}: {len(track.slices)} tasks{lost}"
+        for lane in process.lanes:
+            yield f"{process.pid}: {lane.name}: {len(lane.spans)}"
+    yield from job_lines(processes, clocks)
+    yield f"wrote {path}"

@@ -1,0 +1,291 @@
+"""Read the trace records that a process keeps, and ask it to keep them.
+
+csrc/observe/trace.h defines the layout, and this file mirrors it. It imports
+neither torch nor the extension, and needs no help from the traced process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_dispatch.observe.segment.folders import TRACES, own_file
+from npu_dispatch.observe.segment.proc_stat import lives
+from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
+
+__all__ = [
+    "KINDS",
+    "MARK_BEGIN",
+    "MARK_END",
+    "MARK_POINT",
+    "OUTCOMES",
+    "Ring",
+    "TraceError",
+    "TraceFile",
+    "trace_path",
+]
+
+KINDS = ("kernel", "wait", "record", "program")
+# Kinds of marks: a range's ends, and a moment by itself.
+MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
+OUTCOMES = ("done", "failed", "dropped")
+
+_VERSION = 5
+_MAGIC = b"NPUTRACE"
+_HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQQ")
+_WANTED_AT = 88
+_RING = struct.Struct("<IiqQ")  # used, device, stream, written
+_TAKEN_AT = 24  # TraceRing::taken
+_RECORDS_AT = 64
+_NAME_BYTES = 1 << 18  # kTraceNameBytes
+_MOST_RINGS, _MOST_RECORDS = 64, 1 << 16  # kTraceRings, kTraceRecords
+# Recalibrate the ticks over at least this long.
+_BASELINE_NS = 10_000_000
+
+RECORD = np.dtype(
+    {
+        "names": [
+            "position",
+            "submitted",
+            "started",
+            "ended",
+            "other_number",
+            "other_stream",
+            "name",
+            "depth",
+            "line",
+            "other_device",
+            "kind",
+            "outcome",
+        ],
+        "formats": ["<u8"] * 5 + ["<i8", "<u4", "<u4", "<u4", "<i2", "u1", "u1"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 62, 63],
+        "itemsize": 64,
+    }
+)
+
+
+def trace_path(pid: int) -> Path:
+    """Return where a process of this user has its trace file."""
+    return own_file(TRACES, pid)
+
+
+class TraceError(RuntimeError):
+    """There is no trace file of this version to read."""
+
+
+class NoProcessError(TraceError):
+    """The process has ended, or never used the device, or is another user's."""
+
+
+@dataclass(slots=True)
+class Ring:
+    """One stream's records read so far, or the marks'. Times are ticks."""
+
+    device: int  # -1: of marks
+    stream: int
+    chunks: list[NDArray[Any]]
+    read: int = 0  # records seen, or known to be lost
+    lost: int = 0
+
+
+class TraceFile:
+    """A process's trace file; use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = UntrustedFile(path, writable=True)
+        except FileNotFoundError as error:
+            raise NoProcessError(
+                f"no process that uses npu, or not one of this user: {path}: "
+                f"{error.strerror}"
+            ) from error
+        except OSError as error:
+            raise TraceError(f"cannot read the trace file: {error}") from error
+        if self._file.size < _HEADER.size:
+            self._file.close()
+            raise TraceError(f"{path}: too short for a trace file")
+        magic, version, self.pid = self._header()[:3]
+        (self._n_rings, self._n_records, self._rings_at, self._ring_bytes) = (
+            self._header()[8:12]
+        )
+        rings_end = self._rings_at + self._n_rings * self._ring_bytes
+        if (
+            (magic, version) != (_MAGIC, _VERSION)
+            or not 0 < self._n_records <= _MOST_RECORDS
+            or self._n_rings > _MOST_RINGS
+            or self._ring_bytes < _RECORDS_AT + self._n_records * RECORD.itemsize
+            or rings_end > self._file.size
+        ):
+            self._file.close()
+            raise TraceError(f"{path}: not a trace file of version {_VERSION}")
+        self._names_at = self._header()[12]
+        self.rings: dict[int, Ring] = {}
+        # Whether the process counts records that it overwrites before they are read.
+        self.following = False
+
+    @classmethod
+    def of_process(cls, pid: int) -> Self:
+        """Return the file of a living process of this user.
+
+        A process that was killed leaves its file, and its number is used again; the
+        file of such an earlier process is never returned.
+        """
+        path = trace_path(pid)
+        file = cls(path)
+        fields = file._header()
+        if lives(pid, fields[3], fields[18]):
+            return file
+        file._file.close()
+        raise NoProcessError(
+            f"process {pid} has no trace file: {path} is that of an earlier process "
+            "of this number, or of another container's"
+        )
+
+    def _header(self) -> tuple[Any, ...]:
+        return _HEADER.unpack(self._bytes(0, _HEADER.size))
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        try:
+            return self._file.read(at, size)
+        except OSError as error:
+            raise TraceError(str(error)) from None
+
+    def _put(self, at: int, data: bytes) -> None:
+        try:
+            self._file.write(at, data)
+        except OSError as error:
+            raise TraceError(str(error)) from None
+
+    def _ring(self, at: int) -> tuple[int, int, int, int]:
+        used, device, stream, written = _RING.unpack(self._bytes(at, _RING.size))
+        return used, device, stream, written
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the process keeps records; assign True to make it do so."""
+        return bool(self._header()[14])
+
+    @wanted.setter
+    def wanted(self, value: bool) -> None:
+        self._put(_WANTED_AT, struct.pack("<I", value))
+
+    def read(self) -> None:
+        """Add what was written since the last call to `rings`."""
+        for index in range(self._n_rings):
+            at = self._rings_at + index * self._ring_bytes
+            used, device, stream, _ = self._ring(at)
+            if not used:
+                break
+            ring = self.rings.setdefault(index, Ring(device, stream, []))
+            self._read(ring, at)
+
+    @property
+    def followed(self) -> bool:
+        """Whether the process keeps records because somebody follows it now."""
+        if not self._file.lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return True
+        self._file.lock(fcntl.LOCK_UN)
+        return False
+
+    def follow(self) -> None:
+        """Have the process keep records from now on, until all who follow have left.
+
+        The first one also has it count what it overwrites before that one has read it.
+        """
+        self.skip()
+        self.following = not self.followed
+        self._file.lock(fcntl.LOCK_SH)
+        self.wanted = True
+
+    def leave(self) -> None:
+        """End what follow() began."""
+        if self.following:
+            self.following = False
+            for index in self.rings:
+                at = self._rings_at + index * self._ring_bytes
+                self._put(at + _TAKEN_AT, struct.pack("<Q", 0))
+        # Given back first: two that leave at once would each find the other's.
+        self._file.lock(fcntl.LOCK_UN)
+        if self._file.lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            self.wanted = False
+            self._file.lock(fcntl.LOCK_UN)
+
+    def skip(self) -> None:
+        """Forget what was written before now."""
+        self.read()
+        for ring in self.rings.values():
+            ring.chunks.clear()
+            ring.lost = 0
+
+    def _read(self, ring: Ring, at: int) -> None:
+        n = self._n_records
+        written = self._ring(at)[3]
+        first = max(ring.read, written - n)
+        copy = np.concatenate([np.empty(0, RECORD), *self._records(at, first, written)])
+        # These the launcher has overwritten during the copy, or may be writing now.
+        oldest = self._ring(at)[3] - n + 1
+        torn = min(max(0, oldest - first), written - first)
+        ring.lost += first + torn - ring.read
+        ring.read = written
+        if self.following:
+            self._put(at + _TAKEN_AT, struct.pack("<Q", written))
+        if len(copy) > torn:
+            ring.chunks.append(copy[torn:])
+
+    def _records(self, at: int, first: int, end: int) -> Iterator[NDArray[Any]]:
+        """Yield the records with these numbers, in one piece or in two."""
+        while first < end:
+            slot = first % self._n_records
+            count = min(end - first, self._n_records - slot)
+            start = at + _RECORDS_AT + slot * RECORD.itemsize
+            data = self._bytes(start, count * RECORD.itemsize)
+            yield np.frombuffer(data, RECORD)
+            first += count
+
+    def names(self) -> dict[int, str]:
+        """Return the names by the number that records have for them."""
+        used = self._header()[15]
+        if used > _NAME_BYTES:
+            raise TraceError(f"{self._file.path}: its names cannot be read")
+        texts = self._bytes(self._names_at, used)
+        found, at = {}, 0
+        while at + 2 <= len(texts):
+            (length,) = struct.unpack_from("<H", texts, at)
+            found[at] = texts[at + 2 : at + 2 + length].decode(errors="replace")
+            at += 2 + length
+        return found
+
+    def to_ns(self, ticks: NDArray[Any]) -> NDArray[np.int64]:
+        """Convert ticks to CLOCK_MONOTONIC nanoseconds."""
+        fields = self._header()
+        zero_ticks, zero_ns, rate = fields[4], fields[5], fields[7]
+        later_ticks, later_ns = fields[16:18]
+        if max(zero_ticks, zero_ns) >= 1 << 63 or not 0 < rate < 1e9:
+            raise TraceError(f"{self._file.path}: its clocks cannot be read")
+        if later_ns - zero_ns > _BASELINE_NS and later_ticks > zero_ticks:
+            rate = (later_ns - zero_ns) / (later_ticks - zero_ticks)
+        past = (ticks.astype(np.int64) - zero_ticks).astype(np.float64)
+        ns: NDArray[np.int64] = np.rint(past * rate).astype(np.int64) + zero_ns
+        return ns
+
+    def all_rings(self) -> Iterator[tuple[Ring, NDArray[Any]]]:
+        """Yield each stream and its records, in the order they ran."""
+        for ring in self.rings.values():
+            yield ring, np.concatenate(ring.chunks or [np.empty(0, RECORD)])
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

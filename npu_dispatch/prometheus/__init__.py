@@ -1,1 +1,0 @@
-"""Counters as Prometheus metrics: what npu_dispatch.metrics is made of."""

@@ -1,1 +1,0 @@
-"""What the ranks of a job have called, and which of them the others wait for."""
