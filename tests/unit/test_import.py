@@ -107,9 +107,10 @@ print(npu_dispatch.is_registered(), torch.ones(1, device="npu").item())
 
 
 # A reader of statistics, or a tool in a notebook beside another torch.
-@pytest.mark.parametrize(
-    "module", ["observe.segment.reader", "observe.trace", "errors"]
-)
+MODULES = ["observe.segment.reader", "observe.trace", "errors"]
+
+
+@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("before", ["import torch; ", WRONG_TORCH])
 def test_a_module_that_needs_no_device_registers_none(python, module, before):
     code = f"{before}import npu_dispatch.{module}; print(hasattr(torch, 'npu'))"
