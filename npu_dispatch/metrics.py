@@ -11,23 +11,21 @@ metrics. Imports neither torch nor the extension.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.render import to_metrics
-from npu_dispatch.observe.serve.scrapes import KEPT_SECONDS, Scrapes
+from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.start_exporter import Exporter, start_exporter
 
-__all__ = ["Exporter", "NpuCollector", "asgi_app", "start_exporter"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
+__all__ = ["Exporter", "NpuCollector", "asgi_app", "start_exporter"]
 
 
 class NpuCollector(Collector):
@@ -50,39 +48,20 @@ class NpuCollector(Collector):
         return to_metrics(self._scrapes.families())
 
 
-def asgi_app(
-    *, pid: int | None = None
-) -> Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]:
+def asgi_app(*, pid: int | None = None) -> ASGIApp:
     """Return an ASGI app that answers every GET with the metrics.
 
     Mount it in a service that you have: `app.mount("/metrics", asgi_app())`. It shows
-    all processes of this user, or the one `pid`. Methods other than GET get status 405.
-    An answer is given again for a second. Your service says who may ask.
+    all processes of this user, or the one `pid`; `?name[]=` chooses series, and large
+    answers are compressed for clients that can read it. Methods other than GET and
+    HEAD get status 405. An answer is given again for a second. Your service says who
+    may ask.
     """
+    # A collector in a registry of your own needs none of it.
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.routing import Route, Router
+
     scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
-
-    async def app(
-        scope: MutableMapping[str, Any], receive: _Receive, send: _Send
-    ) -> None:
-        if scope["type"] != "http":
-            raise ValueError(f"metrics are served over http, not {scope['type']}")
-        status, body, kind = 405, b"only GET is answered here\n", "text/plain"
-        if scope["method"] in ("GET", "HEAD"):
-            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-            status = 200
-            # In a thread, since many processes have a megabyte of metrics.
-            body, kind = await asyncio.to_thread(
-                scrapes.answer, accept, kept=KEPT_SECONDS
-            )
-        headers = [
-            (b"content-type", kind.encode()),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await send(
-            {"type": "http.response.start", "status": status, "headers": headers}
-        )
-        if scope["method"] == "HEAD":
-            body = b""
-        await send({"type": "http.response.body", "body": body})
-
-    return app
+    return GZipMiddleware(
+        Router([Route("/{any:path}", scrapes.response)], redirect_slashes=False)
+    )

@@ -287,7 +287,9 @@ def test_a_forged_segment_hides_no_other(write_segment, ghost):
     assert "npu_dispatch_exporter_segments_stale 1" in metrics.text
 
 
-def test_readings_that_fail_are_told_and_end_when_they_can(client, monkeypatch):
+def test_readings_that_fail_are_told_once_and_end_when_they_can(
+    client, monkeypatch, caplog
+):
     def fail(_: Processes) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -304,6 +306,8 @@ def test_readings_that_fail_are_told_and_end_when_they_can(client, monkeypatch):
             pass
         text = c.get("/metrics").text
         assert "npu_dispatch_readings_failed_total" in text
+        told = [record.message for record in caplog.records]
+        assert told == ["the counters could not be read"]
         assert "npu_dispatch_last_reading_timestamp_seconds" in text
 
 

@@ -35,7 +35,7 @@ def test_a_flag_comes_before_a_variable_before_the_file(started, tmp_path: Path)
     )
 
     assert done.exit_code == 0, done.output
-    [(config, host, port, unix)] = started
+    [(config, host, port, unix, _)] = started
     assert (host, port, unix) == ("127.0.0.1", 11, None)
     assert (config.interval, config.max_clients) == (22.0, 3)
     assert config.hosts == ("127.0.0.1", "a.example", "b")

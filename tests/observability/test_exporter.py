@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +13,6 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import start_exporter
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve import exporter
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
@@ -53,7 +50,7 @@ def test_names_and_tokens_that_cannot_be_are_refused():
         start_exporter(0, allow_hosts="node7")
     with pytest.raises(ValueError, match="16 characters or more, found 3"):
         start_exporter(0, token="abc")
-    with pytest.raises(OSError, match=r"expected a name, \*\.NAME or \*"):
+    with pytest.raises(ValueError, match=r"expected a name, \*\.NAME or \*"):
         start_exporter(0, allow_hosts=["node*"])
 
 
@@ -77,28 +74,3 @@ def test_clients_in_a_loop_get_one_reading(
         first, *others = [c.get("/metrics").content for _ in range(5)]
 
     assert others == [first] * 4
-
-
-async def test_a_tick_that_fails_is_told_once_and_ends_none_after_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    fourth = threading.Event()
-
-    class Failing:
-        ticks = 0
-
-        def tick(self) -> None:
-            self.ticks += 1
-            if self.ticks == 4:
-                fourth.set()
-            raise OSError("no /proc")
-
-    monkeypatch.setattr(exporter, "_TICK_SECONDS", 0.0)
-    ticking = asyncio.create_task(exporter._tick(Failing()))
-    await asyncio.to_thread(fourth.wait, 60)
-    ticking.cancel()
-
-    assert fourth.is_set()
-    assert [record.message for record in caplog.records] == [
-        "the counters could not be read"
-    ]

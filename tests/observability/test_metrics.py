@@ -190,6 +190,20 @@ def test_a_version_that_cannot_be_gets_an_answer(tmp_path):
         assert "npu_dispatch_exporter_segments" in names, version
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/openmetrics-text;version=1.0.0;q=0", "text/plain"),
+        (f"{OPEN_1};q=0.4, text/plain;version=0.0.4;q=0.9", "text/plain"),
+        (f"text/html, text/plain;q=0.1, {OPEN_1};q=0.2", "application/openmetrics"),
+        (f"{OPEN_1};q=0.6, */*;q=0.2", "application/openmetrics"),
+        (f"{OPEN_1};q=2, */*;q=0.2", "application/openmetrics"),
+    ],
+)
+def test_the_format_is_the_one_that_the_client_likes_best(accept, kind):
+    assert negotiate(accept, [])[1].startswith(kind)
+
+
 def test_kept_answers_do_not_grow_with_what_clients_ask(tmp_path):
     scrapes = Scrapes(Processes(directory=tmp_path), ranked=False)
 
@@ -413,7 +427,16 @@ def test_the_asgi_app_answers_where_it_is_mounted():
         answer = client.get("/metrics", headers={"accept": OPEN_1})
         head = client.head("/metrics")
         posted = client.post("/metrics")
+        chosen = client.get(
+            "/metrics?name[]=npu_dispatch_queue_depth&name[]=npu_dispatch_build_info"
+        )
 
+    assert {name for name, _ in values(chosen.text)} <= {
+        "npu_dispatch_queue_depth",
+        "npu_dispatch_build_info",
+    }
+    assert "npu_dispatch_build_info" in chosen.text
+    assert answer.headers["content-encoding"] == "gzip"
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert {"npu_dispatch_streams"} <= {f.name for f in parse_open(answer.text)}

@@ -114,7 +114,7 @@ def test_variables_that_the_unit_names_are_those_of_serve():
 def test_systemd_finds_nothing_wrong_with_the_unit_and_calls_it_ok(tmp_path: Path):
     tool = need_tool("systemd-analyze", remedy="apt-get install systemd")
     file = tmp_path / "npu-dispatch.service"
-    file.write_text(re.sub("^ExecStart=[^ ]+", "ExecStart=/bin/sh", UNIT, flags=re.M))
+    file.write_text(UNIT)
 
     verified = subprocess.run(
         [tool, "verify", str(file)], capture_output=True, text=True

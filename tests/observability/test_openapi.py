@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 from interpreter import Spawned
 from missing import need_module
 
-from npu_dispatch.observe.serve.routes import ENDPOINTS
+from npu_dispatch.observe.serve.app import create_app
+from npu_dispatch.observe.serve.openapi import openapi
 
 pytestmark = pytest.mark.nightly
 
@@ -54,7 +55,13 @@ def cases(document, path: str, method: str):
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [(e.path, e.method) for e in ENDPOINTS if e.path != ENDLESS]
+    ("path", "method"),
+    [
+        (path, method.upper())
+        for path, methods in openapi(create_app().routes)["paths"].items()
+        for method in methods
+        if path != ENDLESS
+    ],
 )
 def test_answers_are_those_of_the_document(document, path: str, method: str):
     headers = {"Authorization": f"Bearer {ADMIN}"}

@@ -9,7 +9,8 @@ from typing import Any
 from markdown_table import table
 from snapshot_fields import FIELDS
 
-from npu_dispatch.observe.serve.routes import openapi
+from npu_dispatch.observe.serve.app import create_app
+from npu_dispatch.observe.serve.openapi import openapi
 
 HEAD = """# REST API
 
@@ -52,9 +53,10 @@ def lines() -> Iterator[str]:
     yield HEAD
     yield from table("status | when", ((str(c), w) for c, w in EVERYWHERE.items()))
     yield ADMIN.rstrip()
-    for path, methods in openapi()["paths"].items():
+    document = openapi(create_app().routes)
+    for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            yield from _operation(f"{method.upper()} {path}", operation)
+            yield from _operation(f"{method.upper()} {path}", operation, document)
     yield FIELDS_HEAD.rstrip()
     for place, fields in FIELDS.items():
         yield f"\n### `{place}`\n" if place else ""
@@ -62,7 +64,15 @@ def lines() -> Iterator[str]:
         yield from table("field | meaning", rows)
 
 
-def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:
+def _resolved(part: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    for name in part.get("$ref", "").split("/")[1:]:
+        part = document = document[name]
+    return part
+
+
+def _operation(
+    title: str, operation: dict[str, Any], document: dict[str, Any]
+) -> Iterator[str]:
     yield f"\n## {title}\n"
     described = [operation["summary"], operation.get("description", "")]
     answer, *refusals = operation["responses"].items()
@@ -70,15 +80,18 @@ def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:
     if media != "application/json":
         described.append(f"The answer is `{media}`.")
     yield textwrap.fill(" ".join(filter(None, described)), 88, break_on_hyphens=False)
-    if operation["parameters"]:
+    if parameters := operation.get("parameters"):
         yield ""
         yield from table(
             "parameter | in | meaning | default",
-            map(_parameter, operation["parameters"]),
+            (_parameter(_resolved(one, document)) for one in parameters),
         )
     if refusals:
         yield ""
-        rows = ((code, refusal["description"]) for code, refusal in refusals)
+        rows = (
+            (code, _resolved(refusal, document)["description"])
+            for code, refusal in refusals
+        )
         yield from table("status | when", rows)
 
 

@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from npu_dispatch.observe.serve.options import check_name
+
 __all__ = [
     "STAYING",
     "Bucket",
@@ -25,7 +27,6 @@ __all__ = [
     "Limits",
     "Tokens",
     "bearer",
-    "check_name",
     "guards",
     "same",
 ]
@@ -82,12 +83,6 @@ def guards(
 def _as_in_header(host: str) -> str:
     """Return a name as in a Host header, where IPv6 addresses are in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def check_name(name: str) -> None:
-    """Raise ValueError for what is no name of a host, *.NAME or *."""
-    if "*" in name.removeprefix("*.") and name != "*":
-        raise ValueError(f"{name!r}: expected a name, *.NAME or *")
 
 
 class Hosts:

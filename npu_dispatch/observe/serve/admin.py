@@ -17,12 +17,12 @@ from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 from npu_dispatch.observe.serve.access import bearer, same
 from npu_dispatch.observe.trace.trace_file import TraceFile
 
-__all__ = ["ask_launch_blocking", "ask_tracing", "check_token"]
+__all__ = ["ask_launch_blocking", "ask_tracing", "check_admin"]
 
 _OFF, _ON = 1, 2  # ControlBlock::launch_blocking
 
 
-def check_token(request: Request, token: str | None) -> None:
+def check_admin(request: Request, token: str | None) -> None:
     """Raise 403 where there is no administration, 401 without the token."""
     if token is None:
         raise HTTPException(403, "read-only: the service runs without --enable-admin")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from npu_dispatch.observe.serve.deployment import FILES, text_of
-from npu_dispatch.observe.serve.start_exporter import SHORTEST_TOKEN
+from npu_dispatch.observe.serve.options import check_name, check_token
 
 __all__ = ["export", "serve"]
 
@@ -34,8 +34,6 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
 def _check_names(
     _: click.Context, __: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    from npu_dispatch.observe.serve.access import check_name  # needs starlette
-
     for name in names:
         try:
             check_name(name)
@@ -114,6 +112,13 @@ def _check_names(
 )
 @click.option("--pid", type=int, help="Watch only this process.")
 @click.option(
+    "--fd",
+    type=int,
+    hidden=True,
+    help="Listen on this descriptor, which the process --pid has opened, until that "
+    "process ends: what start_exporter() asks for.",
+)
+@click.option(
     "--all-users",
     is_flag=True,
     help="Watch processes of all users: as root, or those whose "
@@ -154,6 +159,7 @@ def serve(
     unix: Path | None,
     token: str | None,
     pid: int | None,
+    fd: int | None,
     all_users: bool,
     ops: int,
     per_stream: bool,
@@ -187,7 +193,7 @@ def serve(
         token=None if token is None else _token(token),
     )
     try:
-        run(config, host, port, unix)
+        run(config, host, port, unix, fd)
     except OSError as error:
         where = f"{host}:{port}" if unix is None else unix
         raise click.ClickException(f"{where}: {error}") from None
@@ -199,11 +205,10 @@ def _token(given: str | None) -> str:
 
         given = secrets.token_urlsafe()
         click.echo(f"token of /api/v1/admin: {given}", err=True)
-    if len(given) < SHORTEST_TOKEN:
-        raise click.ClickException(
-            f"the token needs at least {SHORTEST_TOKEN} characters"
-        )
-    return given
+    try:
+        return check_token(given)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def text_of(what: str, docs_url: str = "docs") -> str:
     text = dashboard() if what == "dashboards" else _read(what)
     if what == "kubernetes":
         text += _RULE + textwrap.indent(_read("alerts"), "  ")
+    command = Path(sys.executable).with_name("npu-dispatch")
+    text = text.replace("ExecStart=COMMAND", f"ExecStart={command}")
     return text.replace("DOCS/", f"{docs_url.rstrip('/')}/")
 
 

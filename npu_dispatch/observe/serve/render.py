@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import Metric
@@ -20,6 +20,7 @@ from npu_dispatch.observe.serve.families import Exemplar, Family, Row
 
 __all__ = ["Format", "format_for", "negotiate", "to_metrics"]
 
+_KINDS = ("application/openmetrics-text", "text/plain", "text/*", "*/*")
 _SUFFIX = {"counter": "_total", "info": "_info"}
 
 
@@ -36,8 +37,8 @@ class Format(NamedTuple):
         escaping = self.content_type.partition("escaping=")[2]
         return self.open_metrics, escaping
 
-    def text(self, families: Iterable[Family]) -> bytes:
-        return self.encode(_Ready(to_metrics(families)))
+    def text(self, families: Iterable[Family], names: Sequence[str] = ()) -> bytes:
+        return self.encode(_Ready(to_metrics(families, names)))
 
 
 class _Ready(Collector):
@@ -50,13 +51,28 @@ class _Ready(Collector):
 
 def format_for(accept: str) -> Format:
     """Return the format for an Accept header: plain text if it cannot be read."""
-    # Histograms of OpenMetrics 2.0 would be others.
-    accept = re.sub(r"version=2[.\d]*", "version=1.0.0", accept)
     try:
-        encode, kind = choose_encoder(accept)
+        encode, kind = choose_encoder(_preferred(accept))
     except TypeError:  # the version that it asks for is no number
         encode, kind = choose_encoder("")
     return Format(encode, kind, not kind.startswith("text/plain"))
+
+
+def _preferred(accept: str) -> str:
+    """Return those of the formats that we have that the client likes best.
+
+    prometheus-client's choice takes the first that it knows and ignores `q`.
+    """
+    # Histograms of OpenMetrics 2.0 would be others.
+    accept = re.sub(r"version=2[.\d]*", "version=1.0.0", accept)
+    rated: dict[float, list[str]] = {}
+    for one in accept.split(","):
+        kind, *words = (word.strip() for word in one.split(";"))
+        weights = [w[2:] for w in words if re.fullmatch(r"q=[01](\.\d*)?", w)]
+        weight = float(weights[0]) if weights else 1.0
+        if kind in _KINDS and weight:
+            rated.setdefault(weight, []).append(one)
+    return ",".join(rated[max(rated)]) if rated else ""
 
 
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
@@ -65,13 +81,21 @@ def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
     return found.text(families), found.content_type
 
 
-def to_metrics(families: Iterable[Family]) -> Iterator[Metric]:
-    """Return the metrics as prometheus-client's own objects."""
+def to_metrics(
+    families: Iterable[Family], names: Sequence[str] = ()
+) -> Iterator[Metric]:
+    """Return the metrics as prometheus-client's own objects.
+
+    `names`: only series with one of these names, by default all.
+    """
     for family in families:
         metric = Metric(family.name, family.help, family.kind, family.unit)
         for row in family.rows:
-            metric.samples.extend(_samples(family, row))
-        yield metric
+            metric.samples.extend(
+                one for one in _samples(family, row) if not names or one.name in names
+            )
+        if metric.samples:
+            yield metric
 
 
 def _samples(family: Family, row: Row) -> Iterator[Sample]:

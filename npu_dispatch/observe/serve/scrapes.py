@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import npu_dispatch
@@ -17,14 +19,18 @@ from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collective_totals import CollectiveTotal, read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.serve.families import Exemplar, Families, Family, Labels
+from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import add_process
 from npu_dispatch.observe.serve.render import format_for
 from npu_dispatch.observe.serve.top_ops import TopOps
 from npu_dispatch.versions import TORCH_VERSION
 
-__all__ = ["KEPT_SECONDS", "Scrapes"]
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
-KEPT_SECONDS = 1.0  # of answers over HTTP; scrapers come less often
+__all__ = ["Scrapes"]
+
 # A verdict is about at least so long, and readings of so many seconds are kept.
 _SPAN_SECONDS = 5.0
 
@@ -137,19 +143,39 @@ class Scrapes:
             stale, killed = processes.unreadable, processes.killed
         return [*out.all(), *_own(len(views), stale, killed, start).all()]
 
+    async def response(
+        self,
+        request: Request,
+        more: Callable[[], Sequence[Family]] = tuple,
+        kept: float = KEPT_SECONDS,
+    ) -> Response:
+        """Answer a scrape, with more() added; `?name[]=` chooses series by name."""
+        from starlette.responses import Response  # which a collector does not need
+
+        accept, names = request.headers.get("accept", ""), request.query_params
+        # In a thread, since many processes have a megabyte of metrics.
+        body, kind = await asyncio.to_thread(
+            self.answer, accept, more, kept=kept, names=names.getlist("name[]")
+        )
+        return Response(body, headers={"Content-Type": kind})
+
     def answer(
         self,
         accept: str,
         more: Callable[[], Sequence[Family]] = tuple,
         *,
         kept: float = 0.0,
+        names: Sequence[str] = (),
     ) -> tuple[bytes, str]:
         """Return body and content type for an Accept header, with more() added.
 
         An answer is given again for `kept` seconds, so that a client in a loop takes
-        no more of this machine than a scraper.
+        no more of this machine than a scraper. `names`: only series of these names.
         """
         form = format_for(accept)
+        if names:
+            found = self.families(exemplars=form.open_metrics)
+            return form.text([*found, *more()], names), form.content_type
         with self._answering:
             at, text = self._answers.get(form.text_kind, (-math.inf, b""))
             if time.monotonic() - at >= kept:

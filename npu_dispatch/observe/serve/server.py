@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -15,10 +16,10 @@ from starlette.applications import Starlette
 
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.connections import Connection
+from npu_dispatch.observe.serve.options import listen
 
-__all__ = ["listen", "run", "uvicorn_config"]
+__all__ = ["run", "uvicorn_config"]
 
-_BACKLOG = 128
 _FILES = 4096
 _GRACE_SECONDS = 5
 _MAX_REQUEST_BYTES = 16 << 10
@@ -36,6 +37,17 @@ def _room_for_connections() -> int:
 
 class _Server(uvicorn.Server):
     unix: Path | None = None
+    watched: int | None = None  # a descriptor of the process with which to end
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.watched is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self.watched, self._end, loop, self.watched)
+
+    def _end(self, loop: asyncio.AbstractEventLoop, watched: int) -> None:
+        loop.remove_reader(watched)
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Listeners of /api/v1/events would otherwise stay for the whole grace.
@@ -60,7 +72,7 @@ def _listen_at(path: Path) -> socket.socket:
         listener.bind(str(path))
     finally:
         os.umask(before)
-    listener.listen(_BACKLOG)
+    listener.listen()
     return listener
 
 
@@ -86,25 +98,28 @@ def uvicorn_config(app: Starlette, rate: float) -> uvicorn.Config:
     )
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address or a name; port 0: any free one."""
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-
-
-def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -> None:
+def run(
+    config: ServiceConfig,
+    host: str,
+    port: int,
+    unix: Path | None = None,
+    inherited: int | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM; a second one does not wait for clients.
 
-    `unix`: serve at this socket, with mode 0600, and at no address.
+    `unix`: serve at this socket, with mode 0600, and at no address. `inherited`: on
+    the socket of this descriptor, and no longer than the process `config.pid` lives.
     """
-    if unix is None:
-        listener = listen(host, port)
-        name = f"[{host}]" if ":" in host else host
-        print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
-    else:
-        listener = _listen_at(unix)
-        print(f"unix:{unix}", flush=True)
     server = _Server(uvicorn_config(create_app(config), config.max_rate))
-    server.unix = unix
+    if inherited is not None:
+        assert config.pid is not None
+        listener = socket.socket(fileno=inherited)
+        server.watched = os.pidfd_open(config.pid)
+    elif unix is not None:
+        listener, server.unix = _listen_at(unix), unix
+    else:
+        listener = listen(host, port)
+    name = f"[{host}]" if ":" in host else host
+    address = f"unix:{unix}" if unix else f"http://{name}:{listener.getsockname()[1]}/"
+    print(address, flush=True)
     server.run(sockets=[listener])

@@ -1,20 +1,20 @@
-"""An exporter for one process, in a process of its own."""
+"""The service for one process, started by that process: `npu-dispatch serve --pid`."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import subprocess
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from npu_dispatch.config import for_child
+from npu_dispatch.observe.serve.options import check_name, check_token, listen
 from npu_dispatch.own_python import own_python
 
-__all__ = ["SHORTEST_TOKEN", "Exporter", "start_exporter"]
+__all__ = ["Exporter", "start_exporter"]
 
-SHORTEST_TOKEN = 16
+_OPTIONS = "NPU_DISPATCH_SERVE_"
 
 
 class Exporter:
@@ -33,11 +33,8 @@ class Exporter:
         """Stop it. A second call does nothing, and neither does a forked child's."""
         if os.getpid() != self._owner:
             return
-        if self._process.stdin:
-            self._process.stdin.close()
         if self._process.stdout:
             self._process.stdout.close()
-        # Its input would not end as long as a forked worker has the pipe, too.
         self._process.terminate()
         self._process.wait()
 
@@ -60,43 +57,48 @@ def start_exporter(
     allow_hosts: Sequence[str] = (),
     token: str | None = None,
 ) -> Exporter:
-    """Serve this process's metrics on `port` (0: any free one), from a helper.
+    """Serve this process's metrics and page on `port` (0: any free one), from a helper.
 
     `host` is an IPv4 or IPv6 address, or a name. Clients must call the exporter by
     it, by localhost or by one of `allow_hosts`, where "*" stands for any name. With a
     token they need the header `Authorization: Bearer TOKEN`. Raises OSError when the
-    port cannot be had. The helper holds no device, and ends with this process,
-    however that ends; Ctrl-C does not reach it.
+    port cannot be had, ValueError for what is no name or a token that is too short.
+    The helper holds no device, and ends with this process, however that ends; Ctrl-C
+    does not reach it.
     """
     if isinstance(allow_hosts, str):
         raise TypeError(
             f"allow_hosts: expected a list of names, found the text {allow_hosts!r}; "
             f"write [{allow_hosts!r}]"
         )
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise ValueError(
-            f"token: expected {SHORTEST_TOKEN} characters or more, found "
-            f"{len(token)}; secrets.token_urlsafe() makes one"
+    for name in allow_hosts:
+        check_name(name)
+    # What the environment asks of a service of the user's is not asked of this one.
+    environment = {k: v for k, v in for_child().items() if not k.startswith(_OPTIONS)}
+    if token is not None:  # not as an option, which every user of the machine can read
+        environment[f"{_OPTIONS}TOKEN"] = check_token(token)
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        raise OSError(error.errno, f"no exporter on {host}:{port}: {error}") from None
+    with listener:
+        allowed = [word for name in allow_hosts for word in ("--allow-host", name)]
+        process = subprocess.Popen(
+            [
+                *own_python("-m", "npu_dispatch.observe.serve", "--host", host),
+                *("--pid", str(os.getpid()), "--fd", str(listener.fileno())),
+                *allowed,
+            ],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the trainer
         )
-    program = own_python("-m", "npu_dispatch.observe.serve.exporter", str(os.getpid()))
-    process = subprocess.Popen(
-        [*program, host, str(port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the trainer
-    )
-    assert process.stdin is not None
+        exporter = Exporter(process, host, listener.getsockname()[1])
     assert process.stdout is not None
-    # Not as arguments, which every user of the machine can read.
-    asked = {"hosts": [host, *allow_hosts], "token": token}
-    with contextlib.suppress(BrokenPipeError):  # its answer says why it ended
-        process.stdin.write(json.dumps(asked) + "\n")
-        process.stdin.flush()
-    answer = process.stdout.readline().strip()
-    if answer.isdecimal():
-        return Exporter(process, host, int(answer))
-    Exporter(process, host, port).close()
-    raise OSError(
-        f"no exporter on {host}:{port}: {answer or 'its process ended at once'}"
-    )
+    if not process.stdout.readline():  # the address, once it serves
+        exporter.close()
+        raise OSError(f"no exporter on {host}:{port}: its process ended at once")
+    return exporter

@@ -49,7 +49,7 @@ class Watcher:
     ) -> None:
         self.scrapes = Scrapes(
             processes,
-            ranked=True,
+            ranked=processes.pid is None,
             top_ops=top_ops,
             per_stream=per_stream,
             hang_seconds=hang_seconds,
