@@ -44,10 +44,8 @@ def errors(result: Mapping[str, Any]) -> str:
         if "kind" not in case["labels"]:
             continue
         figures, labels = case["figures"], case["labels"]
-        missed = case["missed"]
         error = f"{100 * (figures['ratio']['median'] - 1):+.0f} %"
-        if missed:
-            error += " **missed**"
+        if case["short"]:
             said += f"- `{name}`: {REASONS[name]}\n"
         real, planned = (
             f"{figures[field]['median'] / 1e3:,.2f} ms"
@@ -57,9 +55,6 @@ def errors(result: Mapping[str, Any]) -> str:
         text += f"| {' | '.join(cells)} |\n"
     all_kinds = cases["median_error"]["figures"]
     for field, words in (("error", "median"), ("worst", "worst")):
-        bound = cases["median_error"]["goals"][field][1]
         error = f"{100 * all_kinds[field]['median']:.0f} %"
-        if field in cases["median_error"]["missed"]:
-            error += f" **missed** (at most {100 * bound:.0f} %)"
         text += f"| {words} of the runs | | | | | {error} |\n"
     return f"{text}\n{said}\n" if said else f"{text}\n"

@@ -1,4 +1,4 @@
-"""What every benchmark has in common: options, goals, JSON lines, the machine.
+"""What every benchmark has in common: options, JSON lines, the machine.
 
 A benchmark prints a line about itself and one per case. `bench/run_all.py` runs
 them all several times; `--quick` chooses fewer repetitions, `--smoke` a single one:
@@ -14,8 +14,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -37,34 +36,8 @@ class Effort(enum.IntEnum):
     SMOKE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What a figure is to reach; `relation` is "<=" or ">="."""
-
-    relation: str
-    bound: float
-
-    def is_met(self, figure: float) -> bool:
-        if self.relation == "<=":
-            return figure <= self.bound
-        return figure >= self.bound
-
-
-def at_most(bound: float) -> Goal:
-    return Goal("<=", bound)
-
-
-def at_least(bound: float) -> Goal:
-    return Goal(">=", bound)
-
-
-def emit(*, goals: Mapping[str, Goal] | None = None, **fields: object) -> None:
-    """Print one JSON line; `goals` names fields, and those missed are listed."""
-    if goals:
-        fields["goals"] = {k: [g.relation, g.bound] for k, g in goals.items()}
-        fields["missed"] = [
-            k for k, g in goals.items() if not g.is_met(float(str(fields[k])))
-        ]
+def emit(**fields: object) -> None:
+    """Print one JSON line."""
     print(json.dumps(fields), flush=True)
 
 

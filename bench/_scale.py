@@ -1,4 +1,4 @@
-"""The table of docs/scale.md: an all-reduce on more ranks than this machine has."""
+"""The table of docs/internals/ranks.md: an all-reduce on more ranks than were run."""
 
 from __future__ import annotations
 

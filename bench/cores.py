@@ -16,7 +16,7 @@ import statistics
 import time
 
 import torch
-from _harness import Effort, at_least, bench, clock, emit
+from _harness import Effort, bench, clock, emit
 
 # name: side of the square matrices, products of each stream in a block
 CASES = {
@@ -29,7 +29,6 @@ CASES = {
     "large_640": (640, 8),
 }
 # Kernels of 90-140 us: long enough for one caller to feed two streams.
-GOAL_FROM, GOAL = ("small_160", "small_180"), at_least(1.7)
 WARM_UPS = 3
 
 
@@ -80,7 +79,6 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
             most=round(2 / (1 + launch * one), 2),
             kept=repetitions,
             warm_ups=warm_ups,
-            goals={"ratio": GOAL} if name in GOAL_FROM else None,
         )
 
 

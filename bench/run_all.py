@@ -9,6 +9,7 @@ run. A file that fails stops no other. tests/unit/test_benches.py runs each once
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import shutil
@@ -16,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ import libraries
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
+GOALS = tomllib.loads((HERE / "goals.toml").read_text())
 # Count instructions for half an hour, the same each time: they run if they are named.
 BY_NAME_ONLY = ("sanitizer_instructions", "launch_profile")
 # What README.md shows has all runs that are asked for; other files have fewer.
@@ -129,8 +132,22 @@ def is_figure(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def merged(runs: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return the cases of all runs, by name: figures, labels, goals, missed."""
+def goal_of(goals: Mapping[str, str], case: str, field: str) -> list[Any] | None:
+    """Return the relation and the bound that a figure is to reach; None: neither."""
+    for pattern, goal in goals.items():
+        if fnmatch.fnmatchcase(f"{case}.{field}", pattern):
+            relation, bound = goal.split()
+            return [relation, float(bound)]
+    return None
+
+
+def merged(
+    runs: list[list[dict[str, Any]]], goals: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return the cases of all runs, by name: figures, labels, goals, short.
+
+    `goals`: those of one bench in goals.toml.
+    """
     by_case: dict[str, list[dict[str, Any]]] = {}
     for lines in runs:
         for line in lines:
@@ -150,14 +167,14 @@ def merged(runs: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
                     "least": min(values),
                     "most": max(values),
                 }
-        goals = first.get("goals", {})
+        wanted = {f: g for f in figures if (g := goal_of(goals, name, f))}
         cases[name] = {
             "labels": {k: v for k, v in first.items() if isinstance(v, str)},
             "figures": figures,
-            "goals": goals,
-            "missed": [
+            "goals": wanted,
+            "short": [
                 key
-                for key, (relation, bound) in goals.items()
+                for key, (relation, bound) in wanted.items()
                 if not tables.is_met(figures[key]["median"], relation, bound)
             ],
         }
@@ -209,7 +226,8 @@ def measured(program: Program, runs: int, *flags: str) -> dict[str, Any]:
     """Return the figures of a file, and how much others had of the machine."""
     load = Load()
     began = time.gmtime()
-    cases = merged([run(program, *flags) for _ in range(runs)])
+    goals = GOALS.get(program.name, {})
+    cases = merged([run(program, *flags) for _ in range(runs)], goals)
     return {
         "command": program.shown,
         "runs": runs,
@@ -241,8 +259,12 @@ def measure(
             print(error, flush=True)
         else:
             result["benches"][program.name] = found
-            missed = sum(bool(case["missed"]) for case in found["cases"].values())
-            print(f"{program.name}: {found['seconds']} s, {missed} missed", flush=True)
+            print(f"{program.name}: {found['seconds']} s", flush=True)
+            for case, each in found["cases"].items():
+                for field in each["short"]:
+                    figure = tables.spread(each["figures"][field])
+                    goal = "{} {:g}".format(*each["goals"][field])
+                    print(f"  {case} {field}: {figure}, the goal is {goal}", flush=True)
         write(result, out)
     return failed
 

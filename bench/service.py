@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from _harness import at_most, bench, emit
+from _harness import bench, emit
 
 CLIENTS = Path(__file__).with_name("_clients.py")
 CASES = {"quiet": None, "kept": (), "fresh": ("--fresh",)}
@@ -73,12 +73,6 @@ def measure(
         resident_mib=round(after, 1),
         grown_mib=round(after - before, 1),
         clients=seen,
-        goals={
-            "most_ms": at_most(100),
-            "cpu_most_ms": at_most(100),
-            "wrong": at_most(0),
-            "grown_mib": at_most(8),
-        },
     )
 
 

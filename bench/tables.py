@@ -28,18 +28,20 @@ ROOT = Path(__file__).resolve().parent.parent
 FEWEST_RUNS = 5
 # More than this part of the cores, and the page says that the machine was loaded.
 MOST_OF_OTHERS = 0.05
+IDLE = 0.025  # less than this part: it was idle
 PAGES = (
     "README.md",
     "docs/asyncio.md",
     "docs/compile.md",
     "docs/distributed.md",
-    "docs/figures.md",
     "docs/graphs.md",
-    "docs/launch_cost.md",
+    "docs/internals/cores.md",
+    "docs/internals/launch.md",
+    "docs/internals/ranks.md",
+    "docs/internals/steps.md",
     "docs/observability.md",
     "docs/performance.md",
     "docs/plan.md",
-    "docs/scale.md",
 )
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
 
@@ -63,15 +65,9 @@ def spread(figure: Mapping[str, float]) -> str:
 
 
 def cell(cases: Mapping[str, Any], case: str, field: str) -> str:
-    """A figure; with a goal, whether it is missed."""
-    found = cases[case]
-    if field not in found["figures"]:
-        return ""
-    text = spread(found["figures"][field])
-    if field in found["missed"]:
-        relation, bound = found["goals"][field]
-        text += f" **missed** ({relation} {bound:g})"
-    return text
+    """A figure, or "" where the case has none of that name."""
+    figures = cases[case]["figures"]
+    return spread(figures[field]) if field in figures else ""
 
 
 def table(name: str, result: Mapping[str, Any]) -> str:
@@ -96,13 +92,15 @@ def about(result: Mapping[str, Any], names: Collection[str] = ()) -> str:
     seconds = sum(bench["seconds"] for bench in shown)
     others = sum(bench["others"] * bench["seconds"] for bench in shown) / (seconds or 1)
     loaded = "**On a loaded machine.** " if others > MOST_OF_OTHERS else ""
+    beside = f"other programs used {100 * others:.0f} % of the cores"
+    if others < IDLE:
+        beside = "idle machine"
     few = " (quick)" if result["effort"] != "full" else ""
     return (
         f"{loaded}{machine['cores']} cores of {machine['cpu']}, torch "
-        f"{machine['torch']}, {min(bench['began'] for bench in shown)} UTC; other "
-        f"programs had {100 * others:.0f} % of the cores; medians of "
-        f"{' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs{few}, least and "
-        "most in brackets.\n"
+        f"{machine['torch']}, {min(bench['began'] for bench in shown)} UTC; {beside}; "
+        f"median of {' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs{few} "
+        "(min to max).\n"
     )
 
 
@@ -157,7 +155,7 @@ def everything(result: Mapping[str, Any]) -> str:
                 if field in found["goals"]:
                     relation, bound = found["goals"][field]
                     goal = f"{relation} {bound:g}"
-                    verdict = "**missed**" if field in found["missed"] else "met"
+                    verdict = "falls short" if field in found["short"] else "reached"
                 text += line([case, field, spread(figure), goal, verdict])
     return text
 

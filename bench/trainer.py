@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, at_most, bench, clock, emit
+from _harness import Effort, bench, clock, emit
 from _peers import (
     Call,
     Peer,
@@ -152,7 +152,6 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
                 case="trainer_gpt2",
                 **against_npu(times),
                 **microseconds(times),
-                goals={"ratio": at_most(0.7)},
             )
         if only not in "accelerate":
             return
@@ -168,7 +167,6 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
         cpu_added_us=round(cpu, 1),
         **against_npu(prepared),
         **microseconds(prepared),
-        goals={"added_ratio": at_most(1.0)},
     )
 
 

@@ -106,18 +106,9 @@ struct Floor {
   const char* name;
 };
 
-// "<=" of a case's median, or of its ratio to the floor.
-struct Goal {
-  double bound;
-  bool of_ratio;
-};
-inline Goal median_at_most(double bound) { return {bound, false}; }
-inline Goal ratio_at_most(double bound) { return {bound, true}; }
-
 // Prints a case and returns its median; with 0 kept, it is of those left out.
 inline double report(const std::string& name, const char* unit,
-                     const Measured& values, const Floor* floor = nullptr,
-                     const Goal* goal = nullptr) {
+                     const Measured& values, const Floor* floor = nullptr) {
   const std::vector<double>& counted = values.counted();
   const double m = median(counted);
   printf(
@@ -130,14 +121,6 @@ inline double report(const std::string& name, const char* unit,
   if (floor)
     printf(", \"ratio\": %.3f, \"ratio_to\": \"%s\"", m / floor->value,
            floor->name);
-  if (goal) {
-    const char* field = goal->of_ratio ? "ratio" : "median";
-    const double figure = goal->of_ratio ? m / floor->value : m;
-    printf(", \"goals\": {\"%s\": [\"<=\", %g]}, \"missed\": [", field,
-           goal->bound);
-    if (figure > goal->bound) printf("\"%s\"", field);
-    printf("]");
-  }
   printf("}\n");
   fflush(stdout);
   return m;

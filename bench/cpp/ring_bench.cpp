@@ -278,19 +278,16 @@ Measured repeat_some(Body body) {
 }
 
 template <typename Queue>
-void bench_queue(const Floor& copy, uint64_t count,
-                 const Goal* busy_goal = nullptr) {
+void bench_queue(const Floor& copy, uint64_t count) {
   const std::string name = Queue::kName;
   if (effort == Effort::kSmoke) count /= 100;
-  const auto push = [&](const char* state, Consumer does, int pauses,
-                        const Goal* goal) {
+  const auto push = [&](const char* state, Consumer does, int pauses) {
     report(name + state, "ns",
-           repeat_some([=] { return push_cost<Queue>(does, pauses); }), &copy,
-           goal);
+           repeat_some([=] { return push_cost<Queue>(does, pauses); }), &copy);
   };
-  push("_push", Consumer::kTakes, 64, nullptr);
-  push("_push_busy", Consumer::kIsInsideATask, 1, busy_goal);
-  push("_push_polled", Consumer::kTakes, 1, nullptr);
+  push("_push", Consumer::kTakes, 64);
+  push("_push_busy", Consumer::kIsInsideATask, 1);
+  push("_push_polled", Consumer::kTakes, 1);
   report(name + "_chased", "M/s",
          repeat_some([=] { return throughput<Queue>(count, 1); }));
   report(name + "_batched", "M/s",
@@ -320,31 +317,24 @@ int run() {
                           repeat_some([] { return futex_wake_cost(200); })),
                    "futex_wake"};
 
-  const Goal of_push = ratio_at_most(1.8), of_one_way = ratio_at_most(1.25),
-             of_launcher = median_at_most(13), of_wake = ratio_at_most(1.1),
-             of_idle = median_at_most(1);
-  bench_queue<OurRing>(copy, 1'000'000, &of_push);
-  bench_queue<OurSharedRing>(copy, 1'000'000, &of_push);
+  bench_queue<OurRing>(copy, 1'000'000);
+  bench_queue<OurSharedRing>(copy, 1'000'000);
   report("ring_batched_two_producers", "M/s",
          repeat_some([] { return throughput<OurRing>(1'000'000, 64, 2); }));
   report("ring_one_way_p50", "ns",
-         repeat_some([] { return quantile(one_way(), 0.5); }), &trip,
-         &of_one_way);
+         repeat_some([] { return quantile(one_way(), 0.5); }), &trip);
   report("ring_one_way_p99", "ns",
          repeat_some([] { return quantile(one_way(), 0.99); }), &trip);
 
   auto stream = make_stream(), holder = make_stream();
   bench_submit(*stream, *holder, copy, "");
   report("launcher_per_task", "ns",
-         repeat_some([&] { return backlog_cost(*stream, *holder).launch; }),
-         nullptr, &of_launcher);
+         repeat_some([&] { return backlog_cost(*stream, *holder).launch; }));
   report("parked_submit", "ns",
-         repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake,
-         &of_wake);
-  report("idle_cpu", "%",
-         repeat(repetitions(3, 3),
-                [&] { return others_cpu_percent(*stream, false); }),
-         nullptr, &of_idle);
+         repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake);
+  report("idle_cpu", "%", repeat(repetitions(3, 3), [&] {
+           return others_cpu_percent(*stream, false);
+         }));
   report("idle_cpu_task_every_2ms", "%", repeat(repetitions(3, 3), [&] {
            return others_cpu_percent(*stream, true);
          }));

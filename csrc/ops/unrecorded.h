@@ -4,7 +4,7 @@
 // torch's kernel for autograd finds that out as well, but it takes two or three
 // dispatches, and copies handles of tensors to ask for their tangents. Where
 // only Python holds a tensor, such a copy takes the GIL, which the caller has
-// released: a fifth of what `x.add_(y)` executes (docs/launch_cost.md). So
+// released: a fifth of what `x.add_(y)` executes (docs/internals/launch.md). So
 // generated operators have a kernel of their own at autograd's key. It launches
 // what is known and unrecorded, and leaves everything else to torch's.
 #pragma once

@@ -69,4 +69,4 @@ def test_a_benchmark_runs_and_has_the_cases_that_the_tables_name(python, program
     assert done.returncode == 0, done.stderr
     lines = run_all.lines_of(done.stdout)
     assert len(lines) > 1
-    tables.check({program.name: {"cases": run_all.merged([lines])}})
+    tables.check({program.name: {"cases": run_all.merged([lines], {})}})
