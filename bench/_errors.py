@@ -9,7 +9,7 @@ from typing import Any
 REASONS = {
     "mlp": "A step is a third of a millisecond of Python, whose speed differs from "
     "process to process.",
-    "gpt_tiny": "Products of few rows take a time of their own, and a sheet has one "
+    "gpt_tiny": "Products of few rows take a time of their own, and a spec has one "
     "rate for all.",
     "gpt_wide": "The machine keeps the speed of the shortest calls, which `calibrate` "
     "takes, for no long step.",
@@ -17,7 +17,7 @@ REASONS = {
     "reductions.",
     "lstm": "A time step's cost is a difference of two layers' times, and packing of "
     "weights is taken to be a part of it.",
-    "gru": "A step launches some 600 kernels of a microsecond or two, and on a sheet "
+    "gru": "A step launches some 600 kernels of a microsecond or two, and on a spec "
     "all have the same fixed time.",
     "depthwise_cnn": "Convolutions of all shapes have one rate.",
     "attention": "A causal mask halves the work, and operations are counted in full.",
@@ -38,7 +38,7 @@ REASONS = {
 def errors(result: Mapping[str, Any]) -> str:
     """Return a row for each kind of program, and a sentence for each that misses."""
     cases = result["benches"]["plan"]["cases"]
-    text = "| kind | sheet | limit | real | planned | error |\n" + "| --- " * 6 + "|\n"
+    text = "| kind | spec | limit | real | planned | error |\n" + "| --- " * 6 + "|\n"
     said = ""
     for name, case in cases.items():
         if "kind" not in case["labels"]:

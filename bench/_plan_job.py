@@ -12,10 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from npu_dispatch.plan.network import topology
-from npu_dispatch.plan.network.ranks import Network
+from npu_dispatch.plan import topology
 from npu_dispatch.plan.record import record
-from npu_dispatch.plan.sheet import load
+from npu_dispatch.plan.spec import load
+from npu_dispatch.plan.study import Network
 
 _HERE = Path(__file__).parent
 _TRAINING = str(_HERE / "_plan_ranks.py")
@@ -23,7 +23,7 @@ _LINK = str(_HERE / "_plan_link.py")
 # Whose all_reduce is measured, in bytes: see _plan_link.py.
 _SMALL, _LARGE = 4096, 1 << 22
 _RANKS = 2
-_SHEET = """
+_SPEC = """
 name = "stated"
 source = "bench/plan.py"
 date = "2026-11"
@@ -53,7 +53,7 @@ gb_per_s = {rate}
 """
 
 
-def _job(script: str, sheet: Path) -> list[float]:
+def _job(script: str, spec: Path) -> list[float]:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -62,7 +62,7 @@ def _job(script: str, sheet: Path) -> list[float]:
         env={
             **os.environ,
             "NPU_DRIVER": "emulated",
-            "NPU_EMULATED_SHEET": str(sheet),
+            "NPU_EMULATED_SPEC": str(spec),
         },
         capture_output=True,
         text=True,
@@ -74,14 +74,14 @@ def _job(script: str, sheet: Path) -> list[float]:
 def real_and_planned_us() -> tuple[float, float]:
     """Return the time of a step of the job, and what is planned with its link."""
     with tempfile.TemporaryDirectory() as name:
-        sheet, links = Path(name) / "sheet.toml", Path(name) / "links.toml"
-        sheet.write_text(_SHEET)
-        small, large = _job(_LINK, sheet)
-        [real] = _job(_TRAINING, sheet)
+        spec, links = Path(name) / "spec.toml", Path(name) / "links.toml"
+        spec.write_text(_SPEC)
+        small, large = _job(_LINK, spec)
+        [real] = _job(_TRAINING, spec)
         # Of two ranks it takes two messages of half the bytes.
         us_per_byte = (large - small) / (_LARGE - _SMALL)
         alpha = max(small - _SMALL * us_per_byte, 0.0) / 2
         links.write_text(_TOPOLOGY.format(alpha=alpha, rate=1e-3 / us_per_byte))
         network = Network(topology.load(str(links)), _RANKS)
-        [found] = record([_TRAINING], [load(str(sheet))], network=network)
+        [found] = record([_TRAINING], [load(str(spec))], network=network)
         return real, found.report.step_us

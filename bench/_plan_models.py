@@ -1,4 +1,4 @@
-"""Programs that bench/plan.py plans, by name: its sheet is fitted on some of them."""
+"""Programs that bench/plan.py plans, by name: its spec is fitted on some of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from _peers import Call
 from torch import nn
 
-# The sheet is fitted on these. model: kind of optimizer kernels
+# The spec is fitted on these. model: kind of optimizer kernels
 FITTED = {
     "mlp": "foreach",
     "gpt_tiny": "fused",

@@ -1,4 +1,4 @@
-"""Programs whose time on a device follows from its sheet by hand, by name.
+"""Programs whose time on a device follows from its spec by hand, by name.
 
 Each step is a call of a model without gradients, and keeps the device busy.
 """
@@ -12,7 +12,7 @@ from _peers import Call
 from torch import nn
 
 from npu_dispatch import npu
-from npu_dispatch.plan.sheet import Sheet
+from npu_dispatch.plan.spec import Spec
 
 _COUNT = 8
 _SIDE = 1024  # of a matrix
@@ -38,8 +38,8 @@ def _products() -> Call:
     return lambda: torch.mm(a, b, out=out)
 
 
-def _products_us(sheet: Sheet) -> float:
-    n = sheet.numbers
+def _products_us(spec: Spec) -> float:
+    n = spec.numbers
     flops_per_us = n["tflops"]["fp32"] * n["efficiency"]["arithmetic"] * 1e6
     return n["latency_us"]["kernel"] + 2 * _SIDE**3 / flops_per_us
 
@@ -50,8 +50,8 @@ def _copies() -> Call:
     return lambda: there.copy_(here, non_blocking=True)
 
 
-def _copies_us(sheet: Sheet) -> float:
-    n = sheet.numbers
+def _copies_us(spec: Spec) -> float:
+    n = spec.numbers
     bytes_per_us = n["link"]["gb_per_s"] * 1e3
     return n["latency_us"]["copy"] + _FLOAT * _COPIED / bytes_per_us
 
@@ -60,11 +60,11 @@ def _sleeps() -> Call:
     return lambda: npu._sleep(_SLEEP_NS)
 
 
-def _sleeps_us(_: Sheet) -> float:
+def _sleeps_us(_: Spec) -> float:
     return _SLEEP_NS / 1e3
 
 
-_PROGRAMS: dict[str, tuple[Callable[[], Call], Callable[[Sheet], float]]] = {
+_PROGRAMS: dict[str, tuple[Callable[[], Call], Callable[[Spec], float]]] = {
     "products": (_products, _products_us),
     "copies": (_copies, _copies_us),
     "sleeps": (_sleeps, _sleeps_us),
@@ -76,6 +76,6 @@ def stated(name: str) -> Call:
     return torch.no_grad()(Repeated(_PROGRAMS[name][0]()))
 
 
-def stated_us(name: str, sheet: Sheet) -> float:
+def stated_us(name: str, spec: Spec) -> float:
     """Return how long a step takes that device."""
-    return _COUNT * _PROGRAMS[name][1](sheet)
+    return _COUNT * _PROGRAMS[name][1](spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_dispatch.plan.network.algorithms import Group, Link
+from npu_dispatch.plan.topology import Group, Link
 
 _SIZES = {4: "4 B", 1 << 20: "1 MB", 1 << 26: "64 MB"}
 _RANKS = (8, 64, 512, 4096)

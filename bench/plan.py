@@ -1,10 +1,10 @@
 """How near `npu-dispatch plan` comes: its prediction of a step against the step that
-driver host takes, with a sheet measured just before.
+driver host takes, with a spec measured just before.
 
-The sheet is fitted on some kinds of programs, and others are held out: nothing of the
-sheet was chosen by them. Kernels leave a core to Python, as those of an accelerator do.
+The spec is fitted on some kinds of programs, and others are held out: nothing of the
+spec was chosen by them. Kernels leave a core to Python, as those of an accelerator do.
 A plan beside busy processes is compared with one alone, and programs whose time follows
-from a sheet by hand with that time.
+from a spec by hand with that time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from _plan_job import real_and_planned_us
 from _plan_models import FITTED, HELD_OUT
 from _plan_stated import STATED, stated_us
 
-from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.record import record
-from npu_dispatch.plan.sheet import Sheet, load
+from npu_dispatch.plan.report import Report
+from npu_dispatch.plan.spec import Spec, load
 
 SCRIPT = str(Path(__file__).with_name("_plan_script.py"))
 WARM_UPS = 10
@@ -35,7 +35,7 @@ ENDLESS_S = 1000.0
 LAUNCHES, DEVICE = "mlp", "t4"
 BUSY_PROCESSES = 2
 BUSY = "print(flush=True)\nwhile True: pass"
-# Of a smoke run, whose sheet is not this machine's.
+# Of a smoke run, whose spec is not this machine's.
 SMOKE_PROGRAMS = ("mlp",)
 
 
@@ -50,15 +50,15 @@ def real_step(program: str, seconds: float) -> float:
     return float(done.stdout.split()[-1])
 
 
-def planned(program: str, device: Sheet, steps: int | None = None) -> Report:
+def planned(program: str, device: Spec, steps: int | None = None) -> Report:
     command = [SCRIPT, program, str(ENDLESS_S)]
     warmup = WARM_UPS if steps is None else 1
     [found] = record(command, [device], steps=steps, warmup=warmup)
     return found.report
 
 
-def calibrated() -> Sheet:
-    """Return the sheet of this machine."""
+def calibrated() -> Spec:
+    """Return the spec of this machine."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "cpu.toml")
         subprocess.run(
@@ -84,7 +84,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 def compare(
-    program: str, device: Sheet, repetitions: int, seconds: float, steps: int | None
+    program: str, device: Spec, repetitions: int, seconds: float, steps: int | None
 ) -> float:
     """Print a line, and return the error."""
     real, plans = [], []

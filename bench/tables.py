@@ -18,7 +18,7 @@ from _errors import errors
 from _rows import TABLES
 from _scale import scale
 
-from npu_dispatch.plan.network.algorithms import Link
+from npu_dispatch.plan.topology import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from pages import filled, line

@@ -114,6 +114,7 @@ npu_sources(npu_torch host
   host/kernel_cut.cpp
   host/kernel_size.cpp
   host/kernel_threads.cpp
+  host/random_fill.cpp
   host/result_memory.cpp
   host/scratch_memory.cpp
   host/shared_products.cpp)

@@ -62,8 +62,8 @@ def register() -> None:
     from npu_dispatch.config import Config, bad_values
 
     config = Config.read()
-    if config.emulated_sheet is not None:
-        _take_sheet(config.emulated_sheet)
+    if config.emulated_spec is not None:
+        _take_spec(config.emulated_spec)
     _check_torch(torch.__version__)
     from torch.utils import backend_registration
 
@@ -72,7 +72,7 @@ def register() -> None:
     backend_registration.rename_privateuse1_backend("npu")
     from npu_dispatch import npu
     from npu_dispatch.npu import patches
-    from npu_dispatch.npu.runtime import exit as end_of_process
+    from npu_dispatch.npu.runtime.start import finish_at_exit
 
     torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
     # `import torch.npu.amp` would load that file again, as another module.
@@ -87,7 +87,7 @@ def register() -> None:
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
     import_alias.after_import("lightning_utilities", _register_with_lightning)
-    end_of_process.register()
+    finish_at_exit()
     for text in bad_values():
         _warn(text)
     if config.watchdog_seconds:
@@ -100,12 +100,12 @@ def register() -> None:
         redirect_cuda()
 
 
-def _take_sheet(name: str) -> None:
+def _take_spec(name: str) -> None:
     """Tell the driver what device to emulate, here and in child processes."""
     from npu_dispatch.config import set_for_children
-    from npu_dispatch.plan import sheet
+    from npu_dispatch.plan import spec
 
-    set_for_children("NPU_EMULATED", sheet.load(name).driver_text())
+    set_for_children("NPU_EMULATED", spec.load(name).driver_text())
 
 
 def _start_watchdog(seconds: float) -> None:
@@ -121,10 +121,9 @@ def _start_watchdog(seconds: float) -> None:
 
 def _register_with_dynamo() -> None:
     try:
-        from npu_dispatch.inductor import graph_breaks, type_checks
+        from npu_dispatch.inductor import dynamo
 
-        graph_breaks.register()
-        type_checks.register()
+        dynamo.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
         _warn(f"torch.compile does not know the device 'npu': {error}")

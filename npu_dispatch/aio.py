@@ -188,10 +188,5 @@ class QueueLimit:
                     return
                 await _Number(*point, wanted)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         pass

@@ -1,16 +1,17 @@
-"""What the environment variables ask of the Python half.
+"""What the environment variables ask of the Python half, and what its children get.
 
 No other Python file reads them. The C++ half reads its own variables
-(csrc/base/env.h); variables.py says what each one means.
+(csrc/base/env.h); docs/environment.md says what each one means.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
     "Config",
@@ -18,8 +19,10 @@ __all__ = [
     "cache_folder",
     "for_child",
     "names_that_begin",
+    "own_python",
     "runtime_folder",
     "set_for_children",
+    "users_python",
     "variable",
 ]
 
@@ -32,6 +35,23 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 def for_child(**changes: str) -> dict[str, str]:
     """Return this process's environment with changes, for a process that it starts."""
     return {**os.environ, **changes}
+
+
+def own_python(*words: str) -> list[str]:
+    """Return the command that runs `-m MODULE` or `-c CODE` in this interpreter.
+
+    It imports nothing from the current directory, where anybody may have put a file
+    named like a module of Python's.
+    """
+    return [sys.executable, "-P", *words]
+
+
+def users_python(*words: str) -> list[str]:
+    """Return the command that runs a user's program as this interpreter would."""
+    import subprocess  # which takes milliseconds of each `import torch`
+
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *flags, *words]
 
 
 def variable(name: str) -> str | None:
@@ -49,10 +69,33 @@ def set_for_children(name: str, value: str) -> None:
     os.environ[name] = value
 
 
+def watch_variable(name: str, seen: Callable[[], None]) -> None:
+    """Call `seen` whenever a variable is read, but by copies of all of them."""
+
+    class Watched(os._Environ):  # type: ignore[type-arg]
+        to_copy: ClassVar[list[str]] = []  # what a copy reads next
+
+        def __iter__(self) -> Iterator[str]:
+            self.to_copy[:] = super().__iter__()
+            return iter(self.to_copy[:])
+
+        def __getitem__(self, key: str) -> str:
+            if self.to_copy[:1] == [key]:
+                del self.to_copy[0]
+            else:
+                self.to_copy.clear()
+                if key == name:
+                    seen()
+            value: str = super().__getitem__(key)
+            return value
+
+    environment: Any = os.environ
+    environment.__class__ = Watched
+
+
 # No dataclass, which takes milliseconds of each `import torch` to make.
 class Config(NamedTuple):
     autoload: bool = True
-    launch_blocking: bool = False
     device_name: str = _DEVICE_NAME
     device_capability: str | None = None
     sanitizer: str | None = None  # "raise" or "report"
@@ -69,7 +112,7 @@ class Config(NamedTuple):
     flight_recorder_file: str | None = None  # the rank is appended to it
     task_queue: int = 1
     node_name: str = ""
-    emulated_sheet: str | None = None  # the sheet that NPU_EMULATED is made of
+    emulated_spec: str | None = None  # the spec that NPU_EMULATED is made of
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -77,10 +120,6 @@ class Config(NamedTuple):
         env = os.environ if env is None else env
         return cls(
             autoload=env.get("NPU_AUTOLOAD", "").lower() not in _NO,
-            launch_blocking=any(
-                env.get(name, "").lower() in _YES
-                for name in ("NPU_LAUNCH_BLOCKING", "ASCEND_LAUNCH_BLOCKING")
-            ),
             device_name=env.get("NPU_DEVICE_NAME") or _DEVICE_NAME,
             device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
             sanitizer=_sanitizer_mode(env.get("TORCH_NPU_SANITIZER", "")),
@@ -99,7 +138,7 @@ class Config(NamedTuple):
             or env.get("TORCH_FR_DUMP_TEMP_FILE")
             or None,
             node_name=env.get("NODE_NAME", ""),
-            emulated_sheet=env.get("NPU_EMULATED_SHEET", "a100-80gb-sxm")
+            emulated_spec=env.get("NPU_EMULATED_SPEC", "a100-80gb-sxm")
             if env.get("NPU_DRIVER") == "emulated" and not env.get("NPU_EMULATED")
             else None,
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),

@@ -38,23 +38,15 @@ class _Loader:
         module.__spec__ = self.own_spec
 
 
-class _LoaderAndThen:
-    """Loads a module as its own loader does, then makes a call."""
+def _and_then(loader: Any, then: Callable[[], object]) -> None:
+    """Have a module's own loader make a call when it has loaded the module."""
+    load = loader.exec_module
 
-    def __init__(self, own: Any, then: Callable[[], object]) -> None:
-        self.own, self.then = own, then
+    def exec_module(module: ModuleType) -> None:
+        load(module)
+        then()
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self.own.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        # Requests for the module's source go to its own loader.
-        module.__loader__ = self.own
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.own
-        self.own.exec_module(module)
-        self.then()
+    loader.exec_module = exec_module
 
 
 def _distribution(name: str, version: str) -> Distribution:
@@ -91,7 +83,7 @@ class _Finder:
         if then := self.afterwards.pop(fullname, None):
             spec = importlib.util.find_spec(fullname)
             if spec is not None and spec.loader is not None:
-                spec.loader = cast("Loader", _LoaderAndThen(spec.loader, then))
+                _and_then(spec.loader, then)
             return spec
         parent = fullname
         while parent not in self.modules:

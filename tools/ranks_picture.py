@@ -16,9 +16,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from npu_dispatch.observe.trace.job import Joins, as_one_job
+from npu_dispatch.observe.trace.job import as_one_job
 from npu_dispatch.observe.trace.trace import of_command
-from npu_dispatch.observe.trace.tracks import Process, Slice, StreamTrack
+from npu_dispatch.observe.trace.tracks import Joins, Process, Slice, StreamTrack
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

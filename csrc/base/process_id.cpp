@@ -30,6 +30,7 @@ uint64_t stat_field(pid_t pid, int number) {
 }  // namespace
 
 uint64_t process_start(pid_t pid) { return stat_field(pid, 22); }
+uint64_t stack_start(pid_t pid) { return stat_field(pid, 28); }
 pid_t parent_of(pid_t pid) { return pid_t(stat_field(pid, 4)); }
 
 uint64_t pid_namespace() {

@@ -12,6 +12,10 @@ namespace npu {
 // identifies a process for good.
 uint64_t process_start(pid_t pid);
 
+// Where the stack of a process begins, which exec() changes; 0 when it cannot
+// be told, as of another user's process.
+uint64_t stack_start(pid_t pid);
+
 // Its parent's number; 0 when that is of another namespace, or cannot be told.
 pid_t parent_of(pid_t pid);
 

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "csrc/distributed/core/links.h"
+
 namespace npu {
 namespace {
 
@@ -33,7 +35,9 @@ std::string Member::failed(Transport& transport, const Collective& call,
     // Gloo has named it as the group does.
     const int rank_of_job = global[peer];
     text = "lost rank " + std::to_string(rank_of_job) + text.substr(digits_end);
-    if (link && link->has_left(rank_of_job))
+    // The job hears of it later than a rank of the same host sees it.
+    const bool left = text.find(kLeftGroup) != std::string::npos;
+    if (left || (link && link->has_left(rank_of_job)))
       text +=
           "; it has left the job: its program ended, or destroyed the group";
   } else if (!text.find("the ranks disagree") && link) {

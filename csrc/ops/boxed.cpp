@@ -197,8 +197,6 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
       return list;
     }
-    case ArgKind::kGenerator:
-      return arg.generator;
     case ArgKind::kDevice:
       return c10::Device(c10::kCPU);
     case ArgKind::kBool:
@@ -217,6 +215,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
     case ArgKind::kInt:
     case ArgKind::kOther:  // an enumerator
       return arg.integer;
+    case ArgKind::kGenerator:  // run_boxed() asks the frame
+      break;
   }
   return {};
 }
@@ -353,8 +353,12 @@ void run_boxed(Frame& frame) {
               "before a torch.library.Library is destroyed");
   torch::jit::Stack stack;
   stack.reserve(frame.args().size());
-  for (size_t i = 0; i < frame.args().size(); ++i)
-    stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
+  for (size_t i = 0; i < frame.args().size(); ++i) {
+    if (schema.kinds[i] == ArgKind::kGenerator)
+      stack.push_back(frame.generator(int(i)));
+    else
+      stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
+  }
   // The slow paths of _foreach operators allocate nothing but their results, so
   // they are offered the memory for them. Other kernels may keep memory of
   // their own that happens to have the same size.

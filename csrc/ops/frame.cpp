@@ -3,7 +3,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/copy.h>
 
-#include "csrc/torch/generator.h"
 #include "csrc/torch/tensor_flags.h"
 
 namespace npu {
@@ -154,8 +153,8 @@ void Frame::run(const uint64_t* words) {
 void Frame::run_again(const uint64_t* words) {
   if (!bound_) [[unlikely]] {
     bind(words);
-  } else if (generator_arg_ >= 0) [[unlikely]] {
-    seed(words);
+  } else if (seed_word_ >= 0) [[unlikely]] {
+    seed_ = {words[seed_word_], words[seed_word_ + 1]};
   }
   bound_ = false;  // in case the operator throws
   run_op();
@@ -179,13 +178,8 @@ void Frame::bind(const uint64_t* words) {
     *slot.scalar = read_scalar(slot.type, words + slot.word);
   for (const RealSlot& slot : real_slots_)
     *slot.real = std::bit_cast<double>(words[slot.word]);
-  if (generator_arg_ >= 0) [[unlikely]]
-    seed(words);
-}
-
-void Frame::seed(const uint64_t* words) {
-  args_[generator_arg_].generator =
-      seeded_generator({words[generator_word_], words[generator_word_ + 1]});
+  if (seed_word_ >= 0) [[unlikely]]
+    seed_ = {words[seed_word_], words[seed_word_ + 1]};
 }
 
 void Frame::restore_views(bool has_results) {

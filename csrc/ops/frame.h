@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/DimVector.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -18,6 +17,7 @@
 #include "csrc/ops/key_parts.h"
 #include "csrc/ops/op.h"
 #include "csrc/ops/out_spec.h"
+#include "csrc/torch/generator.h"
 
 namespace npu {
 
@@ -29,7 +29,6 @@ struct Arg {
   double real = 0;
   int64_t integer = 0;  // also a flag or an enumerator
   std::string text;
-  at::Generator generator;
   std::vector<int64_t> ints;  // also flags
   std::vector<double> reals;
   std::vector<at::Tensor> tensors;
@@ -77,9 +76,11 @@ class Frame {
     return unless_none<at::Scalar>(i, args_[i].scalar);
   }
   at::ArrayRef<at::Scalar> scalars(int i) const { return args_[i].scalars; }
-  std::optional<at::Generator> generator(int i) const {
-    return args_[i].generator;
+  // A cpu generator that is seeded for the task.
+  std::optional<at::Generator> generator(int) const {
+    return seeded_generator(seed_);
   }
+  RandomSeed seed() const { return seed_; }
   int64_t integer(int i) const { return args_[i].integer; }
   std::optional<int64_t> opt_integer(int i) const {
     return unless_none<int64_t>(i, args_[i].integer);
@@ -187,7 +188,6 @@ class Frame {
   void run_op();
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
-  void seed(const uint64_t* words);
   // Called after a task: replaces views that the kernel kept or reshaped. A
   // result that the kernel gave memory of its own is copied back first. A
   // kernel that has failed has no results.
@@ -205,8 +205,8 @@ class Frame {
   std::vector<ScalarSlot> scalar_slots_;
   std::vector<RealSlot> real_slots_;
   bool bound_ = false;  // every view has the address of the last run
-  int generator_arg_ = -1;
-  uint32_t generator_word_ = 0;
+  int seed_word_ = -1;  // where a task has its seed and offset; -1: nowhere
+  RandomSeed seed_{};
 };
 
 // A cpu tensor of this shape over no memory yet.

@@ -83,8 +83,7 @@ void Frame::add_part(const Part& part) {
       real_slots_.push_back({&arg.real, part.word});
       return;
     case Tag::kGenerator:
-      generator_arg_ = part.argument;
-      generator_word_ = part.word;
+      seed_word_ = int(part.word);
       return;
     case Tag::kList:
       if (kind == ArgKind::kScalarList)

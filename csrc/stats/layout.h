@@ -1,9 +1,9 @@
 // What a process publishes about itself: the bytes of its statistics segment.
 //
 // The engine writes it, and anybody who can map the file reads it, even while
-// this process hangs. npu_dispatch/observe/segment/layout.py mirrors the offsets, and a
-// test compares the two. Any change of a size, an offset or a meaning raises
-// kLayoutVersion.
+// this process hangs. npu_dispatch/observe/segment/layout.py mirrors the
+// offsets, and a test compares the two. Any change of a size, an offset or a
+// meaning raises kLayoutVersion.
 //
 // Every word has one writing thread unless its comment says "added to by any
 // thread". Words are read with relaxed loads: a snapshot is not atomic, and
@@ -13,12 +13,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 #include "csrc/base/align.h"
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 13;
+inline constexpr uint32_t kLayoutVersion = 14;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -163,6 +164,22 @@ struct RecentTask {
   Counter site;  // SiteEntry, 0: not known; and the two bits above
 };
 
+// Why a stream has failed. One writer at a time: Stream::fail().
+struct FailureNote {
+  Counter guard;   // even: the words below are there, of failure guard / 2
+  Counter site;    // SiteEntry; 0: not known
+  char text[176];  // "operator: what its kernel said", cut short
+
+  void set(uint64_t line, const char* operator_name, const char* what) {
+    // Relaxed: we are the only writer.
+    const uint64_t before = guard.load(std::memory_order_relaxed);
+    write_guarded(guard, before + 1, before + 2, [&] {
+      put(site, line);
+      snprintf(text, sizeof text, "%s: %s", operator_name, what);
+    });
+  }
+};
+
 // A sum of nanoseconds that may be running. It is one word, so that no reader
 // sees the sum fall: while it stands, the word is the sum; while it runs, the
 // word is kRunning plus the moment (CLOCK_MONOTONIC) at which it started, less
@@ -281,6 +298,7 @@ struct StreamBlock {
   Exemplars queued_exemplars;
   Exemplars latency_exemplars;
   alignas(kCacheLine) RecentTask recent[kRecentTasks];
+  FailureNote failure;  // the newest; of a stream whose state is kFailed
 
   // The task at `position` begins, or is dropped. Only the launcher.
   void begin(uint64_t position, const char* name, uint64_t site) {
@@ -446,7 +464,8 @@ struct SegmentHeader {
   char pod[64];
   char package[16];  // its version
   char torch[24];
-  char command[512];  // words that end with 0, as in /proc/<pid>/cmdline
+  char command[512];     // words that end with 0, as in /proc/<pid>/cmdline
+  uint64_t stack_start;  // field 28 of /proc/<pid>/stat, against exec()
 };
 
 struct Segment {

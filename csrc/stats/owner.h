@@ -59,8 +59,8 @@ using ReadOwner = bool (*)(int file, Owner& owner);
 
 // Whether the owner of an open file is known to have ended. In this namespace
 // its number and start tell; elsewhere the lock does.
-// npu_dispatch/observe/segment/untrusted_file.py has the same rule. Nobody removes or
-// renames the file of a process that may live.
+// npu_dispatch/observe/segment/untrusted_file.py has the same rule. Nobody
+// removes or renames the file of a process that may live.
 bool has_ended(int file, const Owner& owner);
 
 // Makes room for a file of this process; what an ended one left under the name

@@ -138,6 +138,7 @@ void fill(SegmentHeader& h) {
   h.names = kMaxNames;
   h.process_start = process_start(getpid());
   h.pid_namespace = pid_namespace();
+  h.stack_start = stack_start(getpid());
   set(h.rank, env_string("RANK", ""));
   set(h.local_rank, env_string("LOCAL_RANK", ""));
   set(h.world_size, env_string("WORLD_SIZE", ""));

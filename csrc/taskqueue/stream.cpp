@@ -333,6 +333,7 @@ void Stream::fail(StreamError error) {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
     bump(block_->errors[error.code]);
+    block_->failure.set(error.site.site, error.op.c_str(), error.text.c_str());
     *spare_ = std::move(error);
     error_ = std::move(spare_);
   }

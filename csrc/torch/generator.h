@@ -3,14 +3,11 @@
 
 #include <ATen/core/Generator.h>
 
-#include <cstdint>
+#include <optional>
+
+#include "csrc/base/random_seed.h"
 
 namespace npu {
-
-// What one random task draws from. It is fixed on the caller's thread.
-struct RandomSeed {
-  uint64_t seed, offset;
-};
 
 // The default generator of a device.
 const at::Generator& default_generator(int device);

@@ -1,4 +1,4 @@
-"""`npu-dispatch doctor`: what is often wrong, and the command that mends it.
+"""`npu-dispatch doctor`, which finds what is often wrong, and `ops`.
 
 It looks at the machine first. Then another process tries the device, so that this
 one can tell how that ended, even in a crash.
@@ -20,25 +20,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import click
+
+import npu_dispatch
+from npu_dispatch.cli.options import AS_JSON
 from npu_dispatch.config import (
     Config,
     bad_values,
     cache_folder,
     names_that_begin,
+    own_python,
     runtime_folder,
     variable,
 )
 from npu_dispatch.observe.segment.folders import SEGMENTS, not_ours
-from npu_dispatch.observe.segment.own_folder import who_may_change
-from npu_dispatch.own_python import own_python
-from npu_dispatch.variables import NAMES
+from npu_dispatch.observe.segment.untrusted_file import who_may_change
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
-__all__ = ["Examination", "Finding", "examine"]
+__all__ = ["Finding", "doctor", "ops"]
 
 _SHM = Path("/dev/shm")
 _DRIVERS = ("host", "null", "emulated")
@@ -47,50 +49,49 @@ _LITTLE_SHM = 64 << 20
 _LITTLE_MEMORY = 256 << 20
 _PROBE_SECONDS = 120
 _OURS = "npu_dispatch"
+# The variables of docs/environment.md whose names begin with NPU_, but those of the
+# service. `_N` stands for the number of a device.
+OUR_NAMES = (
+    "NPU_AUTOGRAD_THREADS",
+    "NPU_AUTOLOAD",
+    "NPU_DEVICE_NAME",
+    "NPU_DISPATCH_CORES",
+    "NPU_DISPATCH_CUDA",
+    "NPU_DISPATCH_DEVICES",
+    "NPU_DISPATCH_LINKS",
+    "NPU_DISPATCH_MEMORY",
+    "NPU_DISPATCH_MEMORY_N",
+    "NPU_DISPATCH_PLACEMENT",
+    "NPU_DISPATCH_SEGMENT_GROUP",
+    "NPU_DISPATCH_TORCH_NPU_ALIAS",
+    "NPU_DISPATCH_WATCHDOG",
+    "NPU_DRIVER",
+    "NPU_EMULATED",
+    "NPU_EMULATED_SPEC",
+    "NPU_LAUNCH_BLOCKING",
+    "NPU_STRICT_STREAMS",
+    "NPU_TRACE",
+    "NPU_TRACE_DIR",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What is wrong. `problem`: the device does not work as it should; else advice."""
 
     problem: bool
     what: str
-    mend: str  # a command, or what to change
+    fix: str  # a command, or what to change
 
 
-@dataclass(slots=True)
-class Examination:
-    facts: dict[str, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def healthy(self) -> bool:
-        return not any(finding.problem for finding in self.findings)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"healthy": self.healthy, **asdict(self)}
+Findings = Iterator[Finding]
 
 
-def examine() -> Examination:
-    """Look at this machine, without starting the device in this process."""
-    found = Examination()
-    found.facts["python"] = f"{sys.version.split()[0]} ({sys.executable})"
-    found.facts["cores"] = str(len(os.sched_getaffinity(0)))
-    for check in (
-        _torch,
-        _other_backends,
-        _variables,
-        _misspelt,
-        _cores,
-        _limits,
-        _shared_memory,
-        _folders,
-        _tools,
-    ):
-        found.findings += check()
-    if found.healthy:
-        found.findings += _try_device(found.facts)
-    return found
+def _problem(wrong: bool, what: str, fix: str) -> list[Finding]:
+    return [Finding(True, what, fix)] if wrong else []
+
+
+def _advice(wrong: bool, what: str, fix: str) -> list[Finding]:
+    return [Finding(False, what, fix)] if wrong else []
 
 
 def _version(package: str) -> str | None:
@@ -104,26 +105,32 @@ def _pip(*words: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", *words])
 
 
-def _torch() -> Iterator[Finding]:
-    found = _version("torch")
-    install = _pip("install", needed())
-    if found is None:
-        yield Finding(True, "torch is not installed", install)
-    elif not fits(found):
-        what = f"torch {found} is installed; npu_dispatch is built for {TORCH_VERSION}"
-        yield Finding(True, what, install)
-    if importlib.util.find_spec("npu_dispatch._C") is None:
-        version = "{}.{}".format(*sys.version_info)
-        yield Finding(
-            True,
-            f"npu_dispatch has no compiled part for Python {version}: the wheel is of "
-            "another one, or nothing was built",
-            f"make build, or {_pip('install', '--force-reinstall', _OURS)}",
-        )
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
-def _other_backends() -> Iterator[Finding]:
-    """Return other packages that bring torch a device; it has room for one only."""
+def _driver() -> str:
+    return variable("NPU_DRIVER") or "host"
+
+
+def _torch() -> Findings:
+    found, install = _version("torch"), _pip("install", needed())
+    yield from _problem(found is None, "torch is not installed", install)
+    yield from _problem(
+        found is not None and not fits(found),
+        f"torch {found} is installed; npu_dispatch is built for {TORCH_VERSION}",
+        install,
+    )
+    yield from _problem(
+        importlib.util.find_spec("npu_dispatch._C") is None,
+        "npu_dispatch has no compiled part for Python {}.{}: the wheel is of another "
+        "one, or nothing was built".format(*sys.version_info),
+        f"make build, or {_pip('install', '--force-reinstall', _OURS)}",
+    )
+
+
+def _other_backends() -> Findings:
+    """Find other packages that bring torch a device; it has room for one only."""
     for entry in importlib.metadata.entry_points(group="torch.backends"):
         name = entry.dist.name if entry.dist else entry.name
         if name.replace("-", "_") != _OURS:
@@ -135,120 +142,123 @@ def _other_backends() -> Iterator[Finding]:
             )
 
 
-def _variables() -> Iterator[Finding]:
-    driver = variable("NPU_DRIVER") or "host"
-    if "/" in driver:
-        if not Path(driver).is_file():
-            what = f"NPU_DRIVER={driver}: there is no such file"
-            yield Finding(True, what, "unset NPU_DRIVER")
-    elif driver not in _DRIVERS:
-        what = f"NPU_DRIVER={driver}: there is no such driver"
-        yield Finding(True, f"{what}; known: {', '.join(_DRIVERS)}", "unset NPU_DRIVER")
+def _drivers() -> Findings:
+    driver, is_file = _driver(), "/" in _driver()
+    what, fix = f"NPU_DRIVER={driver}: there is no such", "unset NPU_DRIVER"
+    yield from _problem(is_file and not Path(driver).is_file(), f"{what} file", fix)
+    known = ", ".join(_DRIVERS)
+    yield from _problem(
+        not is_file and driver not in _DRIVERS,
+        f"{what} driver; known: {known}",
+        fix,
+    )
+
+
+def _variables() -> Findings:
     for text in bad_values():
-        yield Finding(False, text, f"unset {text.partition('=')[0]}")
-    off = [] if Config.read().autoload else ["NPU_AUTOLOAD"]
-    if variable("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
-        off.append("TORCH_DEVICE_BACKEND_AUTOLOAD")
-    for name in off:
-        yield Finding(
-            False,
+        yield from _advice(True, text, f"unset {text.partition('=')[0]}")
+    for name, off in (
+        ("NPU_AUTOLOAD", not Config.read().autoload),
+        (
+            "TORCH_DEVICE_BACKEND_AUTOLOAD",
+            variable("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0",
+        ),
+    ):
+        yield from _advice(
+            off,
             f"{name}={variable(name)}: `import torch` alone does not find the device",
             f"unset {name}, or `import npu_dispatch` and call its register()",
         )
     threads = variable("OMP_NUM_THREADS") or ""
-    cores = len(os.sched_getaffinity(0))
-    if threads.isdecimal() and int(threads) > cores:
-        yield Finding(
-            False,
-            f"OMP_NUM_THREADS={threads} with {cores} cores: kernels wait for threads "
-            "that have no core",
-            "unset OMP_NUM_THREADS",
-        )
-
-
-def _misspelt() -> Iterator[Finding]:
-    """Find variables that would be ours, did anybody read them."""
+    yield from _advice(
+        threads.isdecimal() and int(threads) > _cores(),
+        f"OMP_NUM_THREADS={threads} with {_cores()} cores: kernels wait for threads "
+        "that have no core",
+        "unset OMP_NUM_THREADS",
+    )
     for name in names_that_begin("NPU_DISPATCH_"):
         of_a_device = re.sub(r"_\d+$", "_N", name)
-        if of_a_device in NAMES or name.startswith("NPU_DISPATCH_SERVE_"):
-            continue
-        close = difflib.get_close_matches(name, NAMES, 1)
-        mend = f"export {close[0]}={variable(name)}" if close else f"unset {name}"
-        yield Finding(False, f"{name} is set, and nothing reads it", mend)
+        close = difflib.get_close_matches(name, OUR_NAMES, 1)
+        yield from _advice(
+            of_a_device not in OUR_NAMES and not name.startswith("NPU_DISPATCH_SERVE_"),
+            f"{name} is set, and nothing reads it",
+            f"export {close[0]}={variable(name)}" if close else f"unset {name}",
+        )
 
 
-def _cpu_quota() -> float | None:
-    """Return how many cores the control group may use, or None for all there are."""
+def _cpu_quota() -> float:
+    """Return how many cores the control group may use; infinite where unlimited."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
+        return float("inf") if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
-        return None
+        return float("inf")
 
 
-def _cores() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0))
-    quota = _cpu_quota()
+def _cores_and_limits() -> Findings:
+    cores, quota, installed = _cores(), _cpu_quota(), os.cpu_count() or 1
     slow = "the program and its launcher take turns, so nothing runs beside it"
-    if cores < 2:
-        installed = os.cpu_count() or 1
-        mend = (
-            f"taskset -c 0-{installed - 1} COMMAND, without the limit to one core"
-            if installed > 1
-            else "use a machine with two cores or more"
-        )
-        yield Finding(False, f"this process may use one core: {slow}", mend)
-    elif quota is not None and quota < 2:
-        what = f"the container may use {quota:.1f} cores: {slow}"
-        yield Finding(False, what, "docker run --cpus=2 ..., or a higher CPU limit")
+    yield from _advice(
+        cores < 2,
+        f"this process may use one core: {slow}",
+        f"taskset -c 0-{installed - 1} COMMAND, without the limit to one core"
+        if installed > 1
+        else "use a machine with two cores or more",
+    )
+    yield from _advice(
+        cores >= 2 > quota,
+        f"the container may use {quota:.1f} cores: {slow}",
+        "docker run --cpus=2 ..., or a higher CPU limit",
+    )
     ranks = variable("LOCAL_WORLD_SIZE") or ""
-    if ranks.isdecimal() and int(ranks) > cores:
-        yield Finding(
-            False,
-            f"{ranks} ranks divide {cores} core(s): each waits for the cores of others",
-            f"torchrun --nproc-per-node {cores}",
-        )
-
-
-def _limits() -> Iterator[Finding]:
+    yield from _advice(
+        ranks.isdecimal() and int(ranks) > cores,
+        f"{ranks} ranks divide {cores} core{'s' * (cores > 1)}: each waits for the "
+        "cores of others",
+        f"torchrun --nproc-per-node {cores}",
+    )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < _FEW_FILES:
-        what = f"a process may open {files} files only"
-        yield Finding(False, what, "ulimit -n 4096")
+    yield from _advice(
+        files != resource.RLIM_INFINITY and files < _FEW_FILES,
+        f"a process may open {files} files only",
+        "ulimit -n 4096",
+    )
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if space != resource.RLIM_INFINITY:
-        yield Finding(
-            False,
-            f"the address space is limited to {space / 2**30:.1f} GiB: device memory "
-            "is reserved there before it is used",
-            "ulimit -v unlimited",
-        )
+    yield from _advice(
+        space != resource.RLIM_INFINITY,
+        f"the address space is limited to {space / 2**30:.1f} GiB: device memory "
+        "is reserved there before it is used",
+        "ulimit -v unlimited",
+    )
 
 
-def _shared_memory() -> Iterator[Finding]:
-    mount = f"mount -t tmpfs -o size=1g tmpfs {_SHM}"
+def _shared_memory() -> Findings:
     if not _SHM.is_dir():
         what = f"{_SHM} is missing: nobody sees this process's statistics"
-        yield Finding(False, what, mount)
+        yield from _advice(True, what, f"mount -t tmpfs -o size=1g tmpfs {_SHM}")
         return
-    room = os.statvfs(_SHM)
+    room, folder = os.statvfs(_SHM), _SHM / f"{SEGMENTS}-{os.getuid()}"
     free, size = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-    if free < _LITTLE_SHM:
-        yield Finding(
-            False,
-            f"{_SHM} has {free >> 20} of {size >> 20} MiB free: statistics, "
-            "DataLoader workers and tensors of several processes live there",
-            f"docker run --shm-size=1g ..., or mount -o remount,size=1g {_SHM}",
+    yield from _advice(
+        free < _LITTLE_SHM,
+        f"{_SHM} has {free >> 20} of {size >> 20} MiB free: statistics, "
+        "DataLoader workers and tensors of several processes live there",
+        f"docker run --shm-size=1g ..., or mount -o remount,size=1g {_SHM}",
+    )
+    taken = not_ours(SEGMENTS)
+    if runtime_folder() is None:
+        none = "there are no statistics, as XDG_RUNTIME_DIR is not set, either"
+        yield from _advice(
+            bool(taken), "; ".join([*taken, none]), f"sudo rm -r {folder}"
         )
-    folder = _SHM / f"{SEGMENTS}-{os.getuid()}"
-    if taken := not_ours(SEGMENTS):
-        what = "; ".join(taken)
-        if runtime_folder() is None:
-            what += "; there are no statistics, as XDG_RUNTIME_DIR is not set, either"
-        yield Finding(False, what, f"sudo rm -r {folder}")
-    elif not os.access(folder if folder.is_dir() else _SHM, os.W_OK | os.X_OK):
-        what = f"{_SHM} cannot be written: there are no statistics"
-        yield Finding(False, what, f"sudo chmod 1777 {_SHM}; chmod 700 {folder}")
+    else:
+        yield from _advice(bool(taken), "; ".join(taken), f"sudo rm -r {folder}")
+    where = folder if folder.is_dir() else _SHM
+    yield from _advice(
+        not taken and not os.access(where, os.W_OK | os.X_OK),
+        f"{_SHM} cannot be written: there are no statistics",
+        f"sudo chmod 1777 {_SHM}; chmod 700 {folder}",
+    )
 
 
 def _writable(folder: Path) -> bool:
@@ -262,28 +272,26 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _folders() -> Iterator[Finding]:
-    mend = "export XDG_CACHE_HOME=$(mktemp -d)"
+def _tools() -> Findings:
+    fix = "export XDG_CACHE_HOME=$(mktemp -d)"
     try:
         folder = cache_folder()
     except RuntimeError as error:
-        yield Finding(False, str(error), mend)
-        return
-    if not _writable(folder):
-        what = (
-            f"{folder} cannot be written: torch.npu.jiterator keeps its kernels there"
+        yield from _advice(True, str(error), fix)
+    else:
+        user = "torch.npu.jiterator keeps"
+        danger, writable = who_may_change(folder), _writable(folder)
+        yield from _advice(
+            not writable, f"{folder} cannot be written: {user} its kernels there", fix
         )
-        yield Finding(False, what, mend)
-    elif danger := who_may_change(folder):
-        what = f"torch.npu.jiterator keeps no kernels in {folder}: {danger}"
-        yield Finding(False, what, mend)
-
-
-def _tools() -> Iterator[Finding]:
+        what = f"{user} no kernels in {folder}: {danger}"
+        yield from _advice(writable and bool(danger), what, fix)
     compiler = Config.read().cxx or "g++"
-    if shutil.which(shlex.split(compiler)[0]) is None:
-        what = f"no compiler {compiler}: torch.compile makes no kernels of its own"
-        yield Finding(False, what, "apt-get install g++, or export CXX=...")
+    yield from _advice(
+        shutil.which(shlex.split(compiler)[0]) is None,
+        f"no compiler {compiler}: torch.compile makes no kernels of its own",
+        "apt-get install g++, or export CXX=...",
+    )
 
 
 _PROBE = """
@@ -304,7 +312,8 @@ print(json.dumps(told))
 """
 
 
-def _try_device(facts: dict[str, str]) -> Iterator[Finding]:
+def _try_device(facts: dict[str, str]) -> Findings:
+    """Compute 1 + 1 on the device, in another process."""
     try:
         ended = subprocess.run(
             own_python("-c", _PROBE),
@@ -326,38 +335,108 @@ def _try_device(facts: dict[str, str]) -> Iterator[Finding]:
         again = "python -c 'import torch; torch.ones((), device=\"npu\") + 1'"
         yield Finding(True, f"1 + 1 on the device {how}: {last}", again)
         return
-    yield from _judge_probe(json.loads(ended.stdout.splitlines()[-1]), facts)
+    told = json.loads(ended.stdout.splitlines()[-1])
+    facts |= {"torch": told["torch"], "built for torch": told["built"]}
+    facts["devices"] = str(told["devices"])
+    if told["devices"]:
+        free, total = (size / 2**30 for size in told["memory"])
+        facts["memory of npu:0"] = f"{free:.1f} of {total:.1f} GiB free"
+        facts["statistics"] = told["statistics"] or "none (private memory)"
+        facts["1 + 1 on npu"] = str(told["sum"])
+    yield from _judge_probe(told)
     known = {*bad_values()}
     for line in said.splitlines():
         if line not in known and "this one's statistics" not in line:
             yield Finding(False, f"the device said: {line}", "see there")
 
 
-def _judge_probe(told: dict[str, Any], facts: dict[str, str]) -> Iterator[Finding]:
-    facts["torch"] = told["torch"]
-    facts["built for torch"] = told["built"]
-    facts["devices"] = str(told["devices"])
-    if not told["ours"]:
-        what = f"torch's extra device is {told['backend']!r}, another package's"
-        yield Finding(True, what, _pip("list") + ", and uninstall that package")
-        return
+def _judge_probe(told: dict[str, Any]) -> Findings:
+    yield from _problem(
+        not told["ours"],
+        f"torch's extra device is {told['backend']!r}, another package's",
+        _pip("list") + ", and uninstall that package",
+    )
+    hidden = variable("ASCEND_RT_VISIBLE_DEVICES")
+    name = "ASCEND_RT_VISIBLE_DEVICES" if hidden else "NPU_DISPATCH_DEVICES"
+    yield from _problem(
+        told["ours"] and not told["devices"],
+        f"there are no devices: {name}={variable(name)}",
+        f"unset {name}",
+    )
     if not told["devices"]:
-        hidden = variable("ASCEND_RT_VISIBLE_DEVICES")
-        name = "ASCEND_RT_VISIBLE_DEVICES" if hidden else "NPU_DISPATCH_DEVICES"
-        what = f"there are no devices: {name}={variable(name)}"
-        yield Finding(True, what, f"unset {name}")
         return
-    free, total = told["memory"]
-    facts["memory of npu:0"] = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-    facts["statistics"] = told["statistics"] or "none (private memory)"
-    facts["1 + 1 on npu"] = str(told["sum"])
-    if told["sum"] != 2:
-        driver = variable("NPU_DRIVER") or "host"
-        what = f"the device computes 1 + 1 = {told['sum']} (driver {driver})"
-        yield Finding(True, what, "unset NPU_DRIVER")
-    if total < _LITTLE_MEMORY:
-        what = f"the device has {total / 2**20:.0f} MiB of memory"
-        yield Finding(False, what, "export NPU_DISPATCH_MEMORY=4G")
-    if not told["statistics"] and not any(_shared_memory()):
-        what = "other processes cannot see this one's statistics"
-        yield Finding(False, what, f"ls -ld {_SHM} {_SHM}/npu_dispatch-{os.getuid()}")
+    what = f"the device computes 1 + 1 = {told['sum']} (driver {_driver()})"
+    yield from _problem(told["sum"] != 2, what, "unset NPU_DRIVER")
+    _, total = told["memory"]
+    what = f"the device has {total / 2**20:.0f} MiB of memory"
+    yield from _advice(total < _LITTLE_MEMORY, what, "export NPU_DISPATCH_MEMORY=4G")
+    yield from _advice(
+        not told["statistics"] and not any(_shared_memory()),
+        "other processes cannot see this one's statistics",
+        f"ls -ld {_SHM} {_SHM}/{SEGMENTS}-{os.getuid()}",
+    )
+
+
+def _examine() -> tuple[dict[str, str], list[Finding]]:
+    """Return facts and findings, without starting the device in this process."""
+    facts = {
+        "python": f"{sys.version.split()[0]} ({sys.executable})",
+        "cores": str(_cores()),
+    }
+    checks = (_torch, _other_backends, _drivers, _variables, _cores_and_limits)
+    found = [one for check in (*checks, _shared_memory, _tools) for one in check()]
+    if not any(finding.problem for finding in found):
+        found += _try_device(facts)
+    return facts, sorted(found, key=lambda finding: not finding.problem)
+
+
+@click.command()
+@AS_JSON
+def doctor(as_json: bool) -> None:
+    """Check the installation; report problems and how to fix them.
+
+    The exit status is 1 if there is a problem, else 0.
+    """
+    facts, findings = _examine()
+    healthy = not any(finding.problem for finding in findings)
+    if as_json:
+        found = [finding._asdict() for finding in findings]
+        told = {"healthy": healthy, "facts": facts, "findings": found}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        for name, fact in {"npu_dispatch": npu_dispatch.__version__, **facts}.items():
+            click.echo(f"{name:>16}  {fact}")
+        for finding in findings:
+            kind = "problem" if finding.problem else "advice"
+            click.echo(f"\n{kind:>16}  {finding.what}\n{'fix':>16}  {finding.fix}")
+        if not findings:
+            click.echo("\nnothing is wrong")
+    sys.exit(0 if healthy else 1)
+
+
+@click.command()
+@click.argument("name", default="")
+@click.option("--tier", help="Only operators of this tier.")
+def ops(name: str, tier: str | None) -> None:
+    """List operators matching NAME and how each executes.
+
+    Prints one operator and its tier per line. Tiers structured, meta and hand launch
+    asynchronously, composite operators call others, and synchronous ones wait for the
+    device.
+    """
+    table = Path(npu_dispatch.__file__).with_name("op_tiers.txt").read_text()
+    rows = [line.split() for line in table.splitlines()]
+    tiers = sorted({row[0] for row in rows})
+    if tier not in (None, *tiers):
+        raise click.BadParameter(
+            f"there is no tier {tier!r}; the tiers are {', '.join(tiers)}",
+            param_hint="--tier",
+        )
+    found = [row for row in rows if name in row[1] and tier in (None, row[0])]
+    if not found:
+        raise click.ClickException(
+            f"No torch operator matches {name!r}. Custom operators are asynchronous if "
+            "they register a fake kernel."
+        )
+    for its_tier, operator in found:
+        click.echo(f"{its_tier:12} {operator}")

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.device_names import device_names
-from npu_dispatch.cli.output_file import OUTPUT_FILE
+from npu_dispatch.cli.options import (
+    OUTPUT_FILE,
+    PROGRAM,
+    give_json,
+    json_options,
+    program_options,
+)
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
-    from npu_dispatch.plan.network.ranks import Network
+    from npu_dispatch.plan.study import Network
 
 __all__ = ["calibrate", "plan"]
 
@@ -36,22 +41,22 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     return speed
 
 
-def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _list_specs(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from npu_dispatch.plan import sheet_list
+        from npu_dispatch.plan import show
 
-        sheet_list.show()
+        show.show_list()
         context.exit()
 
 
 def _network(ranks: int, name: str) -> Network:
-    from npu_dispatch.plan.network import topology
-    from npu_dispatch.plan.network.ranks import Network
-    from npu_dispatch.plan.sheet import SheetError
+    from npu_dispatch.plan import topology
+    from npu_dispatch.plan.spec import SpecError
+    from npu_dispatch.plan.study import Network
 
     try:
         found = topology.load(name)
-    except SheetError as error:
+    except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--topology") from None
     if found.across is None and ranks > found.per_host:
         raise click.BadParameter(
@@ -62,17 +67,13 @@ def _network(ranks: int, name: str) -> Network:
     return Network(found, ranks)
 
 
-@click.command(
-    "plan",
-    cls=Runner,
-    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-)
+@click.command("plan", cls=Runner, options_metavar=PROGRAM)
 @click.option(
     "--device",
     "--spec",
     "devices",
     multiple=True,
-    metavar="SHEET",
+    metavar="SPEC",
     help="Device to plan for: a name from --list, or a TOML file. May be repeated.",
 )
 @click.option(
@@ -80,7 +81,7 @@ def _network(ranks: int, name: str) -> Network:
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_list_sheets,
+    callback=_list_specs,
     help="List the known devices and topologies, and exit.",
 )
 @click.option(
@@ -119,12 +120,7 @@ def _network(ranks: int, name: str) -> Network:
     help="Network of the ranks: a name from --list, or a TOML file; default: "
     f"{_TOPOLOGY}.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    type=OUTPUT_FILE,
-    help="Write the plan to FILE as JSON.",
-)
+@json_options
 @click.option(
     "--html",
     "html_file",
@@ -137,9 +133,7 @@ def _network(ranks: int, name: str) -> Network:
     type=OUTPUT_FILE,
     help="Write the first device's timeline to FILE: .json for Chrome, else Perfetto.",
 )
-@device_names
-@click.option("-m", "module", help="Run a module, like `python -m`.")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@program_options
 def plan(
     devices: tuple[str, ...],
     host_speed: float,
@@ -148,7 +142,8 @@ def plan(
     kernels_file: Path | None,
     ranks: int | None,
     topology: str | None,
-    json_file: Path | None,
+    as_json: bool,
+    out: Path | None,
     html_file: Path | None,
     trace_file: Path | None,
     module: str | None,
@@ -160,17 +155,17 @@ def plan(
     A step ends where the optimizer's does; without an optimizer it is a call of the
     model. See docs/plan.md.
     """
-    from npu_dispatch.plan import sheet
+    from npu_dispatch.plan import spec
     from npu_dispatch.plan.record import PlanError, record
 
     what, rest = what_to_run(module, args)
     try:
-        sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
-    except sheet.SheetError as error:
+        specs = [spec.load(name) for name in devices or ("a100-80gb-sxm",)]
+    except spec.SpecError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
     kernels = None
     if kernels_file is not None:
-        from npu_dispatch.plan.kernels.times import KernelTimes, KernelTimesError
+        from npu_dispatch.plan.kernel_times import KernelTimes, KernelTimesError
 
         try:
             kernels = KernelTimes.load(kernels_file)
@@ -183,7 +178,7 @@ def plan(
     try:
         recorded = record(
             [str(what), *rest],
-            sheets,
+            specs,
             module=module is not None,
             steps=steps,
             warmup=warmup,
@@ -193,53 +188,52 @@ def plan(
         )
     except PlanError as error:
         failure = str(error)
-    if recorded:
+    if recorded and not as_json:
         from npu_dispatch.plan import show
 
         show.show([one.report for one in recorded])
-    if json_file is not None:
-        reports = [one.report.as_dict() for one in recorded]
-        text = {"host_speed": host_speed, "reports": reports, "failure": failure}
-        json_file.write_text(json.dumps(text, indent=2) + "\n")
+    reports = [one.report.as_dict() for one in recorded]
+    found = {"host_speed": host_speed, "reports": reports, "failure": failure}
+    give_json(json.dumps(found, indent=2), as_json, out)
     if failure is not None:
         raise click.ClickException(failure)
     if html_file is not None:
-        from npu_dispatch.plan.page import page
+        from npu_dispatch.plan import html_page
 
-        page.write([one.report for one in recorded], html_file)
+        html_page.write([one.report for one in recorded], html_file)
     if trace_file is not None:
         from npu_dispatch.observe.trace import trace
-        from npu_dispatch.plan.tracks import process_of
+        from npu_dispatch.plan.simulate import timeline_of
 
-        for line in trace.save([process_of(recorded[0].run, str(what))], trace_file):
-            click.echo(line)
+        for line in trace.save([timeline_of(recorded[0].run, str(what))], trace_file):
+            click.echo(line, err=as_json)
 
 
 @click.command()
-@click.argument("sheet", type=OUTPUT_FILE)
+@click.argument("spec", type=OUTPUT_FILE)
 @click.option(
     "--name",
     default="this machine's cpu",
     show_default=True,
     help="Name of the device in plans.",
 )
-def calibrate(sheet: Path, name: str) -> None:
-    """Measure this machine's CPU and write SHEET, for `plan --device`."""
+def calibrate(spec: Path, name: str) -> None:
+    """Measure this machine's CPU and write SPEC, for `plan --device`."""
     import npu_dispatch
 
     npu_dispatch.register()
     from npu_dispatch.plan.bystanders import Bystanders
-    from npu_dispatch.plan.calibrate import measure, sheet_text
+    from npu_dispatch.plan.calibrate import measure, spec_text
 
     bystanders = Bystanders()
-    text = sheet_text(name, measure())
+    text = spec_text(name, measure())
     others = bystanders.share()
-    sheet.write_text(text)
+    spec.write_text(text)
     click.echo(text)
-    click.echo(f"wrote {sheet}")
+    click.echo(f"wrote {spec}")
     if others > _MOST_OF_OTHERS:
         click.echo(
-            f"Other processes took {others:.0%} of this machine's CPUs meanwhile, so "
-            "the sheet may be of a slower device: measure again when they are idle.",
+            f"Other processes used {others:.0%} of this machine's CPUs meanwhile, so "
+            "the spec may be of a slower device: measure again when they are idle.",
             err=True,
         )

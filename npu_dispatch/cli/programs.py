@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.device_names import device_names, register_by_names
-from npu_dispatch.cli.output_file import OUTPUT_FILE
-from npu_dispatch.cli.sanitized import run_sanitized, told
-from npu_dispatch.config import Config
-from npu_dispatch.own_python import users_python
+from npu_dispatch.cli.options import (
+    OUTPUT_FILE,
+    PROGRAM,
+    give_json,
+    json_options,
+    program_options,
+    register_by_names,
+)
+from npu_dispatch.config import Config, for_child, users_python
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
 
 if TYPE_CHECKING:
     import torch
 
-    from npu_dispatch.observe.judge.steps import Steps
+    from npu_dispatch.observe.judge.summary import Steps
+    from npu_dispatch.sanitizer.processes import Process
 
 __all__ = ["run", "sanitize"]
 
 
-@click.command(
-    cls=Runner,
-    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=OUTPUT_FILE,
-    help="Write the figures to FILE as JSON.",
-)
+@click.command(cls=Runner, options_metavar=PROGRAM)
+@json_options
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option(
     "--compiled",
@@ -41,11 +43,10 @@ __all__ = ["run", "sanitize"]
     help="Also report, line by line, what torch.compile compiled. Inductor's graph "
     "cache is off.",
 )
-@device_names
-@click.option("-m", "module", help="Run a module, like `python -m`.")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@program_options
 def run(
-    json_file: Path | None,
+    as_json: bool,
+    out: Path | None,
     quiet: bool,
     compiled: bool,
     module: str | None,
@@ -54,7 +55,7 @@ def run(
     """Run SCRIPT with the device loaded and print a summary to stderr.
 
     The summary shows what limits the program, how long a step takes, the lines that
-    wait and launch most, and what to try next.
+    wait and launch most, and what to try next. JSON has the same figures.
 
     The exit status is the script's own. --torch-npu and --cuda also apply to child
     processes.
@@ -73,14 +74,12 @@ def run(
     status = status or left
     figures = started.figures()
     rows = report.rows() if compiled else []
-    if json_file is not None:
-        found = figures and figures.as_dict()
-        if compiled:
-            found = {**(found or {}), "compiled": [row._asdict() for row in rows]}
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+    told = [row._asdict() for row in rows]
+    found = {**(figures or {}), "compiled": told} if compiled else figures
+    give_json(json.dumps(found, indent=2), as_json, out)
     if not quiet:
         summary.show(figures)
-        if not (figures and figures.launches):
+        if not (figures and figures["launches"]):
             _say_what_stays_on_cpu()
     if compiled:
         report.show(rows)
@@ -117,7 +116,7 @@ def _count_steps(steps: Steps) -> None:
 def _finish_work() -> int:
     """Wait for what the script left queued; return 1 if some of it failed."""
     from npu_dispatch import npu
-    from npu_dispatch.npu.runtime.exit import finish_or_drop
+    from npu_dispatch.npu.runtime.start import finish_or_drop
 
     if not npu.is_initialized():
         return 0
@@ -131,16 +130,8 @@ def _finish_work() -> int:
     return 0
 
 
-@click.command(
-    cls=Runner,
-    options_metavar="[OPTIONS] SCRIPT | -m MODULE | -- COMMAND",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=OUTPUT_FILE,
-    help="Write the findings to FILE as JSON.",
-)
+@click.command(cls=Runner, options_metavar=f"{PROGRAM} | -- COMMAND")
+@json_options
 @click.option(
     "--sarif",
     "sarif_file",
@@ -154,13 +145,12 @@ def _finish_work() -> int:
     "TORCH_NPU_SANITIZER_SUPPRESSIONS.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
-@device_names
-@click.option("-m", "module", help="Run a module, like `python -m`.")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@program_options
 @click.pass_context
 def sanitize(
     context: click.Context,
-    json_file: Path | None,
+    as_json: bool,
+    out: Path | None,
     sarif_file: Path | None,
     suppressions: Path | None,
     raises: bool,
@@ -182,20 +172,18 @@ def sanitize(
             sanitizer.Suppressions.read(known)
     except (OSError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--suppressions") from None
+    changes = {"TORCH_NPU_SANITIZER": "raise" if raises else "report"}
+    if known is not None:
+        changes["TORCH_NPU_SANITIZER_SUPPRESSIONS"] = str(Path(known).absolute())
     try:
-        status, processes = run_sanitized(
-            command,
-            "raise" if raises else "report",
-            Path(known).absolute() if known else None,
-        )
+        status, processes = _run_sanitized(command, changes)
     except OSError as error:
         raise click.ClickException(str(error)) from None
     found = [report for process in processes for report in process.reports]
-    if json_file is not None:
-        json_file.write_text(sanitizer.to_json(found) + "\n")
+    give_json(sanitizer.to_json(found), as_json, out)
     if sarif_file is not None:
         sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
-    for line in told(processes):
+    for line in _told(processes):
         click.echo(line, err=True)
     clean = processes and not found and all(process.ended for process in processes)
     sys.exit(status or (0 if clean else 66))
@@ -214,3 +202,80 @@ def _command(
         # A program that imports torch_npu before torch needs it there from the start.
         words = ["-m", "npu_dispatch", "run", "--quiet", *words]
     return users_python(*words)
+
+
+def _run_sanitized(
+    command: Sequence[str], changes: dict[str, str]
+) -> tuple[int, list[Process]]:
+    """Run a command; return its exit status, and its processes with their findings.
+
+    The processes that it starts get the sanitizer through their environment.
+    """
+    from npu_dispatch.sanitizer.processes import read_all
+
+    with tempfile.TemporaryDirectory(prefix="npu_sanitize-") as folder:
+        changes |= {
+            "TORCH_NPU_SANITIZER_FINDINGS": folder,
+            # A process without the device would have no findings.
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+            "NPU_AUTOLOAD": "1",
+        }
+        status = _run(command, for_child(**changes))
+        return status, read_all(Path(folder))
+
+
+def _run(command: Sequence[str], env: dict[str, str]) -> int:
+    child = subprocess.Popen(list(command), env=env)
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = {
+        # Ctrl-C is for the child, to which the terminal sends it, too.
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        **{n: signal.signal(n, pass_on) for n in (signal.SIGTERM, signal.SIGHUP)},
+    }
+    try:
+        status = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _told(processes: Sequence[Process]) -> Iterator[str]:
+    """Yield what is to be said of what processes have found."""
+    from npu_dispatch.observe.judge.words import counted
+
+    several = len(processes) > 1
+    for process in processes:
+        if several and process.reports:
+            yield f"npu sanitizer: {_name(process)}:"
+        for report in process.reports:
+            yield report.text()
+        if not process.ended:
+            yield (
+                f"npu sanitizer: {_name(process)} "
+                f"{'still runs' if process.lives() else 'did not end by itself'}: "
+                f"what it did beyond {counted(len(process.reports), 'finding')} is not "
+                "known"
+            )
+    found = sum(len(process.reports) for process in processes)
+    where = f" in {counted(len(processes), 'process')}" if several else ""
+    none = "" if processes else "; no process used the device npu"
+    yield f"npu sanitizer: {counted(found, 'finding')}{where}{none}"
+    if found:
+        yield (
+            "npu sanitizer: run again after each change. A wait of the host, such as "
+            ".item(), orders streams by accident: without it a race can come to light."
+        )
+
+
+def _name(process: Process) -> str:
+    from npu_dispatch.observe.segment.script_name import script_name
+
+    words = ["python", *process.command]
+    ranks = {report.rank for report in process.reports} | {process.rank}
+    rank = next((one for one in ranks if one is not None), None)
+    of_rank = "" if rank is None else f", rank {rank}"
+    return f"process {process.pid}{of_rank} ({script_name(words)})"

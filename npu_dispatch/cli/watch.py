@@ -6,14 +6,17 @@ none of it.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.output_file import OUTPUT_FILE
+from npu_dispatch.cli.options import AS_JSON, OUTPUT_FILE
 
 if TYPE_CHECKING:
     from npu_dispatch.observe.trace.tracks import Process
@@ -21,31 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
 _PS_SECONDS = 0.25
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
+_NO_RANK = "no process here is in a group of ranks"
+_EVERYBODY = click.option(
     "--all",
     "everybody",
     is_flag=True,
     help="Include processes that have launched nothing.",
 )
+
+
+@click.command()
+@AS_JSON
+@_EVERYBODY
 def ps(as_json: bool, everybody: bool) -> None:
     """List the processes that use npu, most urgent first."""
-    import time
+    from npu_dispatch.observe.judge.top import Sampler
 
-    from npu_dispatch.observe.judge import top as figures
-
-    sampler = figures.Sampler(everybody=everybody)
+    sampler = Sampler(everybody=everybody)
     sampler.sample()  # the first of two, since a verdict is about what happens now
     time.sleep(_PS_SECONDS)
-    if as_json:
-        import json
-
-        return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
-    rows = [figures.process_cells(row) for row in sampler.sample()[0]]
-    return click.echo(figures.table(figures.PROCESS_HEADS, rows))
+    sample = sampler.sample()
+    as_text = json.dumps(sample.processes, indent=2) if as_json else ""
+    click.echo(as_text or sample.process_table())
 
 
 @click.command()
@@ -55,7 +55,7 @@ def ps(as_json: bool, everybody: bool) -> None:
 @click.option(
     "--save", metavar="PREFIX", help="Also write the dump of each rank to PREFIXrank."
 )
-@click.argument("what", nargs=-1)
+@click.argument("what", nargs=-1, metavar="PID | --all-ranks [FILES]...")
 def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     """Print what each stream and host thread of PID is doing, even if it hangs.
 
@@ -65,7 +65,7 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
-    from npu_dispatch.observe.judge.describe import dump_lines
+    from npu_dispatch.observe.judge.describe import dead, dump_lines
     from npu_dispatch.observe.segment.listing import Processes
 
     if not what:
@@ -75,17 +75,18 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
             f"expected the number of one process, found {' '.join(what)!r}; "
             "npu-dispatch ps lists them"
         )
+    pid = int(what[0])
     # Of any user: the folders of those whom this one may not read are left out.
-    with Processes(pid=int(what[0]), all_users=True) as processes:
+    with Processes(pid=pid, all_users=True) as processes:
         views = processes.refresh()
-    if not views and _left_by(int(what[0])):
+    if not views and dead(pid):
         raise click.ClickException(
-            f"process {what[0]} was killed; npu-dispatch postmortem {what[0]} says "
-            "what it was doing"
+            f"process {pid} was killed; npu-dispatch postmortem {pid} says what it was "
+            "doing"
         )
     if not views:
         raise click.ClickException(
-            f"no process {what[0]} uses npu here; npu-dispatch ps lists those that do"
+            f"no process {pid} uses npu here; npu-dispatch ps lists those that do"
         )
     return click.echo("\n".join(dump_lines(views[0])))
 
@@ -106,28 +107,23 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     Shows the last tasks and the lines that launched them, the host waits and the
     memory. The data of a killed process is kept for an hour after it is found dead.
     """
-    from npu_dispatch.observe.judge.postmortem import dead, opened, postmortem_lines
+    from npu_dispatch.observe.judge.describe import dead, postmortem_lines
+    from npu_dispatch.observe.segment import StatsReader
 
-    found = dead() if pid is None else _left_by(pid)
-    readers = [reader for path in found if (reader := opened(path))]
-    if not readers:
-        who = "a process" if pid is None else f"process {pid}"
-        raise click.ClickException(
-            f"nothing is left of {who} that was killed; one that ends by itself "
-            "leaves nothing, and npu-dispatch dump shows one that lives"
-        )
-    for number, reader in enumerate(readers):
-        with reader:
-            if only_list or number == 0:
+    shown = 0
+    for path in dead(pid):
+        # It may have been removed meanwhile.
+        with contextlib.suppress(FileNotFoundError), StatsReader(path) as reader:
+            if only_list or not shown:
                 lines = list(postmortem_lines(reader, tasks))
                 click.echo("\n".join(lines[:1] if only_list else lines))
-
-
-def _left_by(pid: int) -> list[Path]:
-    """Return the segments that killed processes of this number have left."""
-    from npu_dispatch.observe.judge.postmortem import dead
-
-    return [path for path in dead() if re.split(r"\D", path.name)[0] == str(pid)]
+                shown += 1
+    if not shown:
+        who = "of any process" if pid is None else f"for process {pid}"
+        raise click.ClickException(
+            f"No crash record {who}: it exited normally, or is still running (use "
+            "npu-dispatch dump)."
+        )
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
@@ -138,7 +134,7 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not dumps:
-        raise click.ClickException("no process here is in a group of ranks")
+        raise click.ClickException(_NO_RANK)
     for one in dumps if prefix else ():
         flight_recorder.save(one, str(prefix))
     click.echo("\n".join(all_ranks.report(dumps)))
@@ -146,14 +142,9 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
 
 @click.command()
 @click.argument("pids", nargs=-1, type=int)
-@click.option("--once", is_flag=True, help="Print one plain table and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print one sample as JSON.")
-@click.option(
-    "--all",
-    "everybody",
-    is_flag=True,
-    help="Include processes that have launched nothing.",
-)
+@click.option("--once", is_flag=True, help="Print the tables once and exit.")
+@AS_JSON
+@_EVERYBODY
 @click.option(
     "--interval",
     default=1.0,
@@ -168,36 +159,20 @@ def top(
     everybody: bool,
     interval: float,
 ) -> None:
-    """Show queues, rates and latencies live, of PIDS or of all processes."""
-    import time
+    """Watch queues, rates and latencies of PIDS (default: all processes).
 
-    from npu_dispatch.observe.judge import top as figures
+    In a terminal the tables are live until Ctrl-C; elsewhere they are printed once.
+    """
+    from npu_dispatch.observe.judge.top import Sampler, live
 
-    sampler = figures.Sampler(list(pids), everybody=everybody)
-    if not (once or as_json or not sys.stdout.isatty()):
-        try:
-            screen = figures.live_screen(sampler, interval)
-        except ModuleNotFoundError as missing:
-            raise click.ClickException(
-                f"the screen needs {missing.name}: pip install 'npu_dispatch[tui]', "
-                "or use --once"
-            ) from missing
-        return screen.run()
+    sampler = Sampler(list(pids), everybody=everybody)
+    if not (once or as_json) and sys.stdout.isatty():
+        return live(sampler, interval)
     sampler.sample()  # the first of two, since rates are differences
     time.sleep(interval)
-    if as_json:
-        import json
-
-        return click.echo(json.dumps(figures.as_json(sampler), indent=2))
-    processes, streams = sampler.sample()
-    rows = [figures.process_cells(row) for row in processes]
-    click.echo(figures.table(figures.PROCESS_HEADS, rows) + "\n")
-    rows = [figures.stream_cells(row) for row in streams]
-    click.echo(figures.table(figures.STREAM_HEADS, rows))
-    if sampler.collectives:
-        rows = [figures.collective_cells(row) for row in sampler.collectives]
-        click.echo("\n" + figures.table(figures.COLLECTIVE_HEADS, rows))
-    return None
+    sample = sampler.sample()
+    text = json.dumps(sample._asdict(), indent=2) if as_json else sample.text()
+    return click.echo(text)
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
@@ -265,12 +240,12 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
 
 def _ranks_traced(saved: list[Path], seconds: float) -> list[Process]:
     from npu_dispatch.observe.judge.all_ranks import from_segments
-    from npu_dispatch.observe.trace.saved import load
+    from npu_dispatch.observe.trace.chrome import load
     from npu_dispatch.observe.trace.trace import of_processes
 
     if saved:
         return load(saved)
     pids = [dump["pid"] for dump in from_segments()]
     if not pids:
-        raise click.ClickException("no process here is in a group of ranks")
+        raise click.ClickException(_NO_RANK)
     return of_processes(pids, seconds)

@@ -12,8 +12,6 @@ import pickle
 
 from npu_dispatch.distributed import dump_flight_recorder
 
-__all__ = ["calls_as_json"]
-
 
 def calls_as_json(only_active: bool) -> str:
     """Return this rank's calls, or those that have not ended.

@@ -8,8 +8,6 @@ from torch.distributed import DistBackendError
 
 from npu_dispatch.npu.runtime.device_error import DeviceError
 
-__all__ = ["DistributedError"]
-
 _WHERE = re.compile(
     r"group '(?P<group>.*?)', rank (?P<rank>\d+) of (?P<size>\d+), "
     r"\w+ #(?P<seq>\d+): "

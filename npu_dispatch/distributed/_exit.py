@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 
 from npu_dispatch import _C
 
-__all__ = ["give_up_when_failed"]
-
 
 def give_up_when_failed() -> None:
     """See to the end of this program, from now on. Called for each group.

@@ -16,8 +16,6 @@ from types import FrameType
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.device_error import frame_origins
 
-__all__ = ["start_noting"]
-
 _SECONDS = 1.0
 _LOADER = "/torch/utils/data/"
 _started = threading.Lock()  # held for good by the first call

@@ -12,15 +12,16 @@ from typing import Any
 
 from npu_dispatch import _C, import_alias
 from npu_dispatch.config import variable
-from npu_dispatch.distributed._backend import hccl_of
-from npu_dispatch.distributed._coalescing import ending_with_exceptions
 from npu_dispatch.distributed._exit import give_up_when_failed
+from npu_dispatch.distributed._group_calls import (
+    coalescing,
+    hccl_of,
+    monitored_barrier,
+)
 from npu_dispatch.distributed._host_place import start_noting
-from npu_dispatch.distributed._monitored_barrier import of_hccl_too
 from npu_dispatch.distributed._saved_calls import save_at_a_failure
+from npu_dispatch.npu.patches.changes import replace
 from npu_dispatch.npu.runtime.device_error import raise_as
-
-__all__ = ["register"]
 
 
 def register() -> None:
@@ -34,15 +35,14 @@ def register() -> None:
     raise_as("hccl:", DistributedError)
     _C.bind_group()
     dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
-    dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
+    ours = "torch.distributed.distributed_c10d"
+    replace(_make_with_hccl, f"{ours}:_new_process_group_helper")
     public: Any = sys.modules["torch.distributed"]  # has names of dc, too
-    managed = ending_with_exceptions(dc._coalescing_manager)
-    public._coalescing_manager = dc._coalescing_manager = managed
-    public.monitored_barrier = dc.monitored_barrier = of_hccl_too(dc.monitored_barrier)
-    from torch.nn.parallel import DistributedDataParallel
-
-    ddp: Any = DistributedDataParallel
-    ddp._check_comm_hook = _reducing_bf16(ddp._check_comm_hook)
+    replace(coalescing, f"{ours}:_coalescing_manager")
+    public._coalescing_manager = dc._coalescing_manager
+    replace(monitored_barrier, f"{ours}:monitored_barrier")
+    public.monitored_barrier = dc.monitored_barrier
+    replace(_check_hook, "torch.nn.parallel:DistributedDataParallel._check_comm_hook")
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
     )
@@ -91,80 +91,71 @@ def _connect(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return gloo(store, rank, size, options)
 
 
-def _choosing_hccl(make: Any) -> Any:
-    """Return torch's maker of groups, which does not know custom backends.
+def _make_with_hccl(
+    make: Any,
+    size: int,
+    rank: int,
+    ranks: list[int],
+    backend: str,
+    store: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Make a group; torch's maker of groups does not know custom backends.
 
     Without a backend's name it takes gloo to be the group's own, and with
     "cpu:gloo,npu:hccl" none: DDP and object collectives then find nothing.
     """
     import torch
 
-    @wraps(make)
-    def made(
-        size: int,
-        rank: int,
-        ranks: list[int],
-        backend: str,
-        store: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        if backend == "undefined" and torch._C._get_accelerator().type == "npu":
-            backend = "hccl"
-        # No ranks: the default group, whose store the others' are parts of.
-        if not ranks:
-            timeout: timedelta = kwargs["timeout"]
-            with_hccl = "hccl" in backend
-            if with_hccl:
-                store = _of_this_start(store, rank, size, timeout)
-            milliseconds = int(timeout.total_seconds() * 1000)
-            _C.join_job(store, rank, size if with_hccl else 1, milliseconds)
-            if with_hccl and size > 1:
-                save_at_a_failure()
-        result = make(size, rank, ranks, backend, store, *args, **kwargs)
-        group = result[0]
-        if (ours := hccl_of(group)) is not None:
-            from torch.distributed import ProcessGroup
+    if backend == "undefined" and torch._C._get_accelerator().type == "npu":
+        backend = "hccl"
+    # No ranks: the default group, whose store the others' are parts of.
+    if not ranks:
+        timeout: timedelta = kwargs["timeout"]
+        with_hccl = "hccl" in backend
+        if with_hccl:
+            store = _of_this_start(store, rank, size, timeout)
+        milliseconds = int(timeout.total_seconds() * 1000)
+        _C.join_job(store, rank, size if with_hccl else 1, milliseconds)
+        if with_hccl and size > 1:
+            save_at_a_failure()
+    result = make(size, rank, ranks, backend, store, *args, **kwargs)
+    group = result[0]
+    if (ours := hccl_of(group)) is not None:
+        from torch.distributed import ProcessGroup
 
-            group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
-            _C.describe_group(ours, group.group_desc)
-        return result
-
-    return made
+        group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
+        _C.describe_group(ours, group.group_desc)
+    return result
 
 
-def _reducing_bf16(check: Any) -> Any:
-    """Return DDP's check of hooks, which knows by name who reduces bf16."""
+def _check_hook(check: Any, ddp: Any, hook: Any) -> None:
+    """Let DDP, which knows by name who reduces bf16, accept that npu does."""
+    named = getattr(hook, "__name__", "")
+    if ddp.device_type == "npu" and named.startswith("bf16_compress_"):
 
-    @wraps(check)
-    def checked(self: Any, hook: Any) -> None:
-        named = getattr(hook, "__name__", "")
-        if self.device_type == "npu" and named.startswith("bf16_compress_"):
+        @wraps(hook)  # its signature is checked too
+        def reduced(state: Any, bucket: Any) -> Any:
+            return hook(state, bucket)
 
-            @wraps(hook)  # its signature is checked too
-            def reduced(state: Any, bucket: Any) -> Any:
-                return hook(state, bucket)
-
-            reduced.__name__ = "reduced_on_npu"
-            hook = reduced
-        check(self, hook)
-
-    return checked
+        reduced.__name__ = "reduced_on_npu"
+        hook = reduced
+    check(ddp, hook)
 
 
 def _finish_consolidation() -> None:
     """Let a consolidated state be read at once: it is copied without waiting."""
-    from torch.distributed.optim import zero_redundancy_optimizer
+    replace(
+        _consolidate,
+        "torch.distributed.optim.zero_redundancy_optimizer:"
+        "ZeroRedundancyOptimizer.consolidate_state_dict",
+    )
 
-    optimizer: Any = zero_redundancy_optimizer.ZeroRedundancyOptimizer
-    consolidate = optimizer.consolidate_state_dict
 
-    @wraps(consolidate)
-    def consolidated(self: Any, to: int = 0) -> None:
-        import torch
+def _consolidate(consolidate: Any, optimizer: Any, to: int = 0) -> None:
+    import torch
 
-        consolidate(self, to)
-        if self._default_device.type == "npu":
-            torch.accelerator.synchronize(self._default_device)
-
-    optimizer.consolidate_state_dict = consolidated
+    consolidate(optimizer, to)
+    if optimizer._default_device.type == "npu":
+        torch.accelerator.synchronize(optimizer._default_device)

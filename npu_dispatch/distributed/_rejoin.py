@@ -13,8 +13,6 @@ import time
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["outlives_ranks", "store_of_this_start"]
-
 _POLL_S = 0.002  # between two looks at the store
 
 

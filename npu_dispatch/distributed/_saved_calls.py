@@ -14,8 +14,6 @@ from pathlib import Path
 from npu_dispatch import _C
 from npu_dispatch.config import Config
 
-__all__ = ["save_at_a_failure", "save_calls"]
-
 _mutex = threading.Lock()  # held by who saves: a process that ends waits for it
 _saved = False
 

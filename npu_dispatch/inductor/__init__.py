@@ -12,8 +12,6 @@ import functools
 import os
 from typing import Any
 
-__all__ = ["register"]
-
 
 @functools.cache
 def register() -> Any:

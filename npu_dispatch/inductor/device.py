@@ -20,8 +20,6 @@ from torch.utils._triton import has_triton
 
 from npu_dispatch import npu
 
-__all__ = ["get_raw_stream", "register"]
-
 
 def get_raw_stream(device_idx: int) -> int:
     """Return the number of the calling thread's stream on a device."""

@@ -15,35 +15,29 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["lay_out_as_cpu"]
 
-_Implementation = Callable[..., Any]
-
-
-def _as_cpu(implementation: _Implementation) -> _Implementation:
-    @functools.wraps(implementation)
-    def convolve(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
-        fakes = [
-            t
-            for t in pytree.tree_leaves((args, kwargs))
-            if isinstance(t, FakeTensor) and t.fake_device.type == "npu"
-        ]
-        if not fakes:
-            return implementation(fake_mode, func, *args, **kwargs)
-        device = fakes[0].fake_device
-        try:
-            for t in fakes:
-                t.fake_device = torch.device("cpu")
-            results = implementation(fake_mode, func, *args, **kwargs)
-        finally:
-            for t in fakes:
-                t.fake_device = device
-        for t in pytree.tree_leaves(results):
-            if isinstance(t, FakeTensor):
-                t.fake_device = device
-        return results
-
-    return convolve
+def _as_cpu(
+    convolve: Callable[..., Any], fake_mode: Any, func: Any, *args: Any, **kwargs: Any
+) -> Any:
+    fakes = [
+        t
+        for t in pytree.tree_leaves((args, kwargs))
+        if isinstance(t, FakeTensor) and t.fake_device.type == "npu"
+    ]
+    if not fakes:
+        return convolve(fake_mode, func, *args, **kwargs)
+    device = fakes[0].fake_device
+    try:
+        for t in fakes:
+            t.fake_device = torch.device("cpu")
+        results = convolve(fake_mode, func, *args, **kwargs)
+    finally:
+        for t in fakes:
+            t.fake_device = device
+    for t in pytree.tree_leaves(results):
+        if isinstance(t, FakeTensor):
+            t.fake_device = device
+    return results
 
 
 def lay_out_as_cpu() -> None:
@@ -51,4 +45,4 @@ def lay_out_as_cpu() -> None:
     known = fake_impls.op_implementations_dict
     for func, implementation in list(known.items()):
         if implementation is fake_impls.conv:
-            known[func] = _as_cpu(implementation)
+            known[func] = functools.partial(_as_cpu, implementation)

@@ -15,8 +15,6 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.utils import _pytree as pytree
 
-__all__ = ["MoveHostScalars"]
-
 # These operators are the copy itself.
 _COPIES = {
     torch.ops.prims.device_put.default,

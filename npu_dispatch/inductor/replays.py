@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor import config, cudagraph_utils
+from torch._inductor import config
 from torch._inductor.cudagraph_utils import (
     CUDAGraphPolicy,
     log_cudagraph_skip_and_bump_counter,
@@ -15,8 +15,7 @@ from torch._inductor.cudagraph_utils import (
 
 from npu_dispatch.inductor import report
 from npu_dispatch.npu.graphs.replays import Replays
-
-__all__ = ["register"]
+from npu_dispatch.npu.patches.changes import replace
 
 
 def _say(why: str) -> None:
@@ -36,40 +35,26 @@ class NpuGraphPolicy(CUDAGraphPolicy):
         static_input_idxs: Sequence[int],
         *,
         device_index: int,
-        is_backward: bool,
-        is_inference: bool,
-        **kwargs: Any,
+        **how: Any,
     ) -> Callable[..., Any]:
         tensors = [x for x in example_inputs if isinstance(x, Tensor)]
         if not any(t.device.type == "npu" for t in tensors):
             if not torch.cuda.is_available():
                 return model  # it makes all it returns, or reads constants only
-            return super().cudagraphify(
-                model,
-                example_inputs,
-                static_input_idxs,
-                device_index=device_index,
-                is_backward=is_backward,
-                is_inference=is_inference,
-                **kwargs,
-            )
+            how["device_index"] = device_index
+            return super().cudagraphify(model, example_inputs, static_input_idxs, **how)
         # A function must make changes in place where the caller has the tensor.
-        fixed = {*static_input_idxs, *kwargs.get("mutated_input_idxs", ())}
+        fixed = {*static_input_idxs, *how.get("mutated_input_idxs", ())}
         return Replays(model, fixed, device_index, _say)
+
+
+def _check(asked: Any, mapping: dict[torch.device, torch.fx.Node]) -> str | None:
+    types = [device.type for device in mapping if device.type != "meta"]
+    return None if types == ["npu"] else asked(mapping)
 
 
 def register() -> None:
     """Wrap graphs that compute on one npu; those with cpu nodes stay as they are."""
-    asked = cudagraph_utils.check_lowering_disable_cudagraph
-
-    def check(
-        device_node_mapping: dict[torch.device, torch.fx.Node],
-    ) -> str | None:
-        types = [d.type for d in device_node_mapping if d.type != "meta"]
-        if types == ["npu"]:
-            return None
-        return asked(device_node_mapping)
-
-    cudagraph_utils.check_lowering_disable_cudagraph = check
+    replace(_check, "torch._inductor.cudagraph_utils:check_lowering_disable_cudagraph")
     if config.cudagraph_policy is None:
         config.cudagraph_policy = NpuGraphPolicy()

@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from npu_dispatch.observe.segment.sites import short
-
-__all__ = ["Row", "note_operator", "note_without_graph", "rows", "show", "start"]
+from npu_dispatch.observe.segment.script_name import short
 
 _MOST_COMPILES = 10_000  # Dynamo keeps 64
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')

@@ -14,8 +14,6 @@ from torch._inductor.utils import clear_on_fresh_cache
 from npu_dispatch import _C
 from npu_dispatch.inductor.entry import with_entry
 
-__all__ = ["empty_strided_npu", "npu_kernel"]
-
 # An argument: its kind ("r", "w", "rw", "int", "float", "double"), the bytes of an
 # element, and sizes and strides where they are the same at each call, else None.
 Parameter = tuple[str, int, tuple[tuple[int, ...], tuple[int, ...]] | None]

@@ -18,8 +18,6 @@ from torch._inductor.virtualized import V
 from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
 
-__all__ = ["NpuScheduling"]
-
 # Kernels of so many elements or fewer are written for one thread. It is the engine's
 # kSmallKernel, up to which its own operators stay serial. In graphs, too: a step of the
 # tiny GPT takes a fifth less so than with teams from 8,192 elements on

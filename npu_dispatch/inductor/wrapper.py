@@ -14,8 +14,6 @@ from torch._inductor.codegen.wrapper import (
 
 from npu_dispatch.inductor import report
 
-__all__ = ["NoCppWrapper", "NpuWrapper"]
-
 _IMPORTS = """
 from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel
 """

@@ -17,8 +17,6 @@ import torch
 
 from npu_dispatch import import_alias, npu
 
-__all__ = ["register"]
-
 _PACKAGES = {
     "lightning.pytorch": "trainer.connectors.accelerator_connector",
     "lightning.fabric": "connector",

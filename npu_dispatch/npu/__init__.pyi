@@ -32,12 +32,6 @@ from .amp import (
     set_autocast_dtype as set_autocast_dtype,
     set_autocast_enabled as set_autocast_enabled,
 )
-from .debugging.faults import (
-    check_uce_in_memory as check_uce_in_memory,
-    restart_device as restart_device,
-    stop_device as stop_device,
-    stress_detect as stress_detect,
-)
 from .debugging.host_waits import (
     SyncSite as SyncSite,
     allow_sync as allow_sync,
@@ -47,10 +41,8 @@ from .debugging.host_waits import (
     sync_guard as sync_guard,
     sync_report as sync_report,
 )
-from .debugging.tensor_dump import (
-    finalize_dump as finalize_dump,
-    init_dump as init_dump,
-    set_dump as set_dump,
+from .debugging.ranges import (
+    mstx as mstx,
 )
 from .graphs import (
     NPUGraph as NPUGraph,
@@ -65,11 +57,6 @@ from .graphs import (
 from .graphs.callables import (
     make_graphed_callables as make_graphed_callables,
 )
-from .interop.external import (
-    ExternalEvent as ExternalEvent,
-    ExternalStream as ExternalStream,
-)
-from .interop.npu_runtime import npurt as npurt
 from .legacy import (
     BFloat16Storage as BFloat16Storage,
     BFloat16Tensor as BFloat16Tensor,
@@ -95,10 +82,17 @@ from .legacy import (
     ShortTensor as ShortTensor,
 )
 from .memory import (
+    caching_allocator_alloc as caching_allocator_alloc,
+    caching_allocator_delete as caching_allocator_delete,
     empty_cache as empty_cache,
+    empty_virt_addr_cache as empty_virt_addr_cache,
+    erase_stream as erase_stream,
     get_allocator_backend as get_allocator_backend,
     get_per_process_memory_fraction as get_per_process_memory_fraction,
     guard_allocator_enabled as guard_allocator_enabled,
+    host_empty_cache as host_empty_cache,
+    host_memory_stats as host_memory_stats,
+    host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
     max_memory_allocated as max_memory_allocated,
     max_memory_cached as max_memory_cached,
     max_memory_reserved as max_memory_reserved,
@@ -110,9 +104,11 @@ from .memory import (
     memory_stats as memory_stats,
     memory_stats_as_nested_dict as memory_stats_as_nested_dict,
     memory_summary as memory_summary,
+    reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats as reset_accumulated_memory_stats,
     reset_max_memory_allocated as reset_max_memory_allocated,
     reset_max_memory_cached as reset_max_memory_cached,
+    reset_peak_host_memory_stats as reset_peak_host_memory_stats,
     reset_peak_memory_stats as reset_peak_memory_stats,
     set_per_process_memory_fraction as set_per_process_memory_fraction,
 )
@@ -122,26 +118,7 @@ from .memory.pool import (
     change_current_allocator as change_current_allocator,
     use_mem_pool as use_mem_pool,
 )
-from .memory.raw import (
-    caching_allocator_alloc as caching_allocator_alloc,
-    caching_allocator_delete as caching_allocator_delete,
-    empty_virt_addr_cache as empty_virt_addr_cache,
-    erase_stream as erase_stream,
-    host_empty_cache as host_empty_cache,
-    host_memory_stats as host_memory_stats,
-    host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
-    reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
-    reset_peak_host_memory_stats as reset_peak_host_memory_stats,
-)
 from .memory.shared import ipc_collect as ipc_collect
-from .monitoring.load import (
-    clock_rate as clock_rate,
-    memory_usage as memory_usage,
-    power_draw as power_draw,
-    temperature as temperature,
-    utilization as utilization,
-)
-from .monitoring.processes import list_gpu_processes as list_gpu_processes
 from .random import (
     get_rng_state as get_rng_state,
     get_rng_state_all as get_rng_state_all,
@@ -153,9 +130,6 @@ from .random import (
     set_rng_state as set_rng_state,
     set_rng_state_all as set_rng_state_all,
 )
-from .ranges.mstx import (
-    mstx as mstx,
-)
 from .runtime.device_error import (
     DeviceError as DeviceError,
     frame_origins as frame_origins,
@@ -163,6 +137,7 @@ from .runtime.device_error import (
 from .runtime.devices import (
     DeviceProperties as DeviceProperties,
     _exchange_device as _exchange_device,
+    _get_device_index as _get_device_index,
     _maybe_exchange_device as _maybe_exchange_device,
     can_device_access_peer as can_device_access_peer,
     current_blas_handle as current_blas_handle,
@@ -184,42 +159,20 @@ from .runtime.devices import (
     set_thread_launch_blocking as set_thread_launch_blocking,
     synchronize as synchronize,
 )
-from .runtime.index import (
-    _get_device_index as _get_device_index,
+from .runtime.load import (
+    clock_rate as clock_rate,
+    memory_usage as memory_usage,
+    power_draw as power_draw,
+    temperature as temperature,
+    utilization as utilization,
 )
+from .runtime.processes import list_gpu_processes as list_gpu_processes
 from .runtime.start import (
     _is_in_bad_fork as _is_in_bad_fork,
     _lazy_call as _lazy_call,
     _lazy_init as _lazy_init,
     init as init,
     is_initialized as is_initialized,
-)
-from .settings.limits import (
-    get_device_limit as get_device_limit,
-    get_stream_limit as get_stream_limit,
-    reset_stream_limit as reset_stream_limit,
-    set_device_limit as set_device_limit,
-    set_stream_limit as set_stream_limit,
-)
-from .settings.options import (
-    set_aoe as set_aoe,
-    set_option as set_option,
-)
-from .settings.switches import (
-    aclnn as aclnn,
-    config as config,
-    conv as conv,
-    get_cann_version as get_cann_version,
-    get_mm_bmm_format_nd as get_mm_bmm_format_nd,
-    get_task_queue_enable as get_task_queue_enable,
-    is_jit_compile_false as is_jit_compile_false,
-    matmul as matmul,
-    set_compile_mode as set_compile_mode,
-    set_deterministic_level as set_deterministic_level,
-    set_mm_bmm_format_nd as set_mm_bmm_format_nd,
-    set_op_timeout_ms as set_op_timeout_ms,
-    set_task_queue_enable as set_task_queue_enable,
-    use_compatible_impl as use_compatible_impl,
 )
 from .streams import (
     Event as Event,
@@ -234,13 +187,52 @@ from .streams import (
     stream as stream,
     stream_error as stream_error,
 )
-from .streams.sleep import (
+from .streams.current import (
     _sleep as _sleep,
+)
+from .streams.external import (
+    ExternalEvent as ExternalEvent,
+    ExternalStream as ExternalStream,
 )
 from .streams.stream import set_strict_stream_pools as set_strict_stream_pools
 from .utils import (
     clear_npu_overflow_flag as clear_npu_overflow_flag,
     get_npu_overflow_flag as get_npu_overflow_flag,
+)
+from .vendor.faults import (
+    check_uce_in_memory as check_uce_in_memory,
+    restart_device as restart_device,
+    stop_device as stop_device,
+    stress_detect as stress_detect,
+)
+from .vendor.npu_runtime import npurt as npurt
+from .vendor.settings import (
+    aclnn as aclnn,
+    config as config,
+    conv as conv,
+    get_cann_version as get_cann_version,
+    get_device_limit as get_device_limit,
+    get_mm_bmm_format_nd as get_mm_bmm_format_nd,
+    get_stream_limit as get_stream_limit,
+    get_task_queue_enable as get_task_queue_enable,
+    is_jit_compile_false as is_jit_compile_false,
+    matmul as matmul,
+    reset_stream_limit as reset_stream_limit,
+    set_aoe as set_aoe,
+    set_compile_mode as set_compile_mode,
+    set_deterministic_level as set_deterministic_level,
+    set_device_limit as set_device_limit,
+    set_mm_bmm_format_nd as set_mm_bmm_format_nd,
+    set_op_timeout_ms as set_op_timeout_ms,
+    set_option as set_option,
+    set_stream_limit as set_stream_limit,
+    set_task_queue_enable as set_task_queue_enable,
+    use_compatible_impl as use_compatible_impl,
+)
+from .vendor.tensor_dump import (
+    finalize_dump as finalize_dump,
+    init_dump as init_dump,
+    set_dump as set_dump,
 )
 
 OutOfMemoryError = torch.OutOfMemoryError

@@ -7,17 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "GradScaler",
-    "autocast",
-    "custom_bwd",
-    "custom_fwd",
-    "get_amp_supported_dtype",
-    "get_autocast_dtype",
-    "is_autocast_enabled",
-    "set_autocast_dtype",
-    "set_autocast_enabled",
-]
+from npu_dispatch.npu.runtime import own_names
 
 
 class autocast(torch.amp.autocast):
@@ -99,3 +89,6 @@ def get_autocast_dtype() -> torch.dtype:
 def set_autocast_dtype(dtype: torch.dtype) -> None:
     """Choose the type that autocast computes in."""
     torch.set_autocast_dtype("npu", dtype)
+
+
+__all__ = own_names(globals())

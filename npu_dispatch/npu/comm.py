@@ -3,13 +3,14 @@
 Each copy goes through the current stream of its destination, which first waits
 for the current stream of its source; no call waits on the host. torch's own
 torch.nn.parallel.comm, and with it nn.DataParallel, call the same functions
-(_parallel.py).
+(patches/training.py).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
@@ -19,9 +20,10 @@ from torch._utils import (
     _take_tensors,
     _unflatten_dense_tensors,
 )
+from torch.nn.parallel import comm as parallel_comm
 
 from npu_dispatch import _C
-from npu_dispatch.npu.runtime.index import Device, _get_device_index, is_npu
+from npu_dispatch.npu.runtime.devices import Device, _checked, _get_device_index, is_npu
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import current_stream, stream as on_stream
 
@@ -36,18 +38,16 @@ __all__ = [
 
 Tensor = torch.Tensor
 
+# torch's own, whatever its module's name means later.
+_reduce_coalesced: Any = parallel_comm.reduce_add_coalesced
+
 
 def _indices(devices: Iterable[Device]) -> list[int]:
     _lazy_init()
     found = [_get_device_index(device) for device in devices]
     if not found:
         raise RuntimeError("expected at least one device, but got none")
-    for index in found:
-        if not 0 <= index < _C.device_count():
-            raise RuntimeError(
-                f"invalid device id {index}: there are {_C.device_count()} devices"
-            )
-    return found
+    return [_checked(index, kind=RuntimeError) for index in found]
 
 
 def _copy(source: Tensor, target: Tensor) -> Tensor:
@@ -210,23 +210,10 @@ def reduce_add_coalesced(
     `inputs` has a list of tensors for each device. At most `buffer_size` bytes travel
     at once.
     """
-    dense: list[list[Tensor]] = []
-    output: list[Tensor] = []
-    order: list[Tensor] = []
-    for group in zip(*inputs, strict=True):
-        if all(t.is_sparse for t in group):
-            output.append(reduce_add(group, destination))
-            order.append(group[0])
-            continue
-        dense = dense or [[] for _ in group]
-        for tensors, tensor in zip(dense, group, strict=True):
-            tensors.append(tensor.to_dense() if tensor.is_sparse else tensor)
-        order.append(dense[0][-1])
-    chunks = [_take_tensors(tensors, buffer_size) for tensors in dense]  # type: ignore[no-untyped-call]
-    for parts in zip(*chunks, strict=True):
-        flat = reduce_add([_flatten_dense_tensors(part) for part in parts], destination)  # type: ignore[no-untyped-call]
-        output += [t.data for t in _unflatten_dense_tensors(flat, parts[0])]  # type: ignore[no-untyped-call]
-    return tuple(_reorder_tensors_as(output, order))  # type: ignore[no-untyped-call]
+    _lazy_init()
+    index = _get_device_index(destination, optional=True)
+    sums: tuple[Tensor, ...] = _reduce_coalesced(list(inputs), index, buffer_size)
+    return sums
 
 
 def _scatter(
@@ -250,11 +237,7 @@ def _scatter(
     for i, (piece, index) in enumerate(zip(pieces, devices, strict=False)):
         if index < 0:
             raise RuntimeError("Expected non-negative device indices")
-        stream = streams[i] if streams is not None else None
-        if stream is None:
-            results.append(_to(piece, index))
-            continue
-        with on_stream(stream):
+        with on_stream(streams[i] if streams is not None else None):
             results.append(_to(piece, index))
     return results
 
@@ -282,8 +265,7 @@ def _scatter_out(
             f"dimension {dim}, but got {sizes}"
         )
     for i, piece in enumerate(tensor.split_with_sizes(sizes, dim)):
-        stream = streams[i] if streams is not None else None
-        with on_stream(stream):
+        with on_stream(streams[i] if streams is not None else None):
             _copy(piece, out[i])
     return out
 

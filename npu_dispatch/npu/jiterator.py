@@ -16,19 +16,20 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config, cache_folder
-from npu_dispatch.npu.runtime.index import is_npu
+from npu_dispatch.npu.runtime.devices import is_npu
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.observe.segment.own_folder import own_folder
-from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
+from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, own_folder
 
 __all__: list[str] = []
 
+_NO_OPMATH = ELEMENTWISE_TYPE_PROMOTION_KIND.NO_OPMATH
 _MOST = 8  # tensors that go in, and that come out
 _ENTRY = re.compile(
     r"template\s*<[^<>]*>\s*(?:[\w:]+\s+)+(\w+)\s*\([^{}]*\)\s*\{", re.S
@@ -155,17 +156,21 @@ def _compile(source: str, name: str) -> Path:
     return library
 
 
+class _Text(NamedTuple):
+    """A template in C++, the name of its function, and how that returns results."""
+
+    code: str
+    name: str
+    outputs: int
+    by_reference: bool
+
+
 @functools.cache
 def _load(
-    code: str,
-    name: str,
-    dtype: torch.dtype,
-    inputs: int,
-    outputs: int,
-    by_reference: bool,
-    scalars: tuple[type, ...],
+    text: _Text, dtype: torch.dtype, inputs: int, scalars: tuple[type, ...]
 ) -> int:
     """Return the address of the compiled function."""
+    code, name, outputs, by_reference = text
     constants = [
         f"  const {kind} k{i} = scalar<{kind}>(scalars + {i});"
         for i, kind in enumerate(_SCALARS[scalar][1] for scalar in scalars)
@@ -228,8 +233,7 @@ class _JittedFunction:
                 "Couldn't parse code: expected 'template <typename T> T name(T x, "
                 f"...) {{ ... }}', got:\n{code}"
             )
-        self.code, self.name = code, entries[-1]
-        self.outputs, self.by_reference = outputs, by_reference
+        self.text = _Text(code, entries[-1], outputs, by_reference)
         self.defaults = defaults
 
     def _scalars(self, given: dict[str, Any]) -> list[Any]:
@@ -267,29 +271,19 @@ class _JittedFunction:
     def _launch(
         self, tensors: Sequence[torch.Tensor], scalars: list[Any], device: torch.device
     ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        dtype = functools.reduce(
-            torch.promote_types, (t.dtype for t in tensors[1:]), tensors[0].dtype
-        )
-        if any(t.dim() for t in tensors) and not all(t.dim() for t in tensors):
-            dtype = _result_type(tensors)
+        # Tensors of no dimension count for less.
+        dtype = elementwise_dtypes(*tensors, type_promotion_kind=_NO_OPMATH)[1]
         if dtype not in _CPP:
             raise RuntimeError(f"jiterator does not support {dtype}")
         kinds = tuple(type(value) for value in scalars)
-        entry = _load(
-            self.code,
-            self.name,
-            dtype,
-            len(tensors),
-            self.outputs,
-            self.by_reference,
-            kinds,
-        )
+        entry = _load(self.text, dtype, len(tensors), kinds)
         # Copies made here are freed when this returns, in stream order.
         inputs = [t.to(device, dtype).resolve_conj().resolve_neg() for t in tensors]
         expanded = torch.broadcast_tensors(*inputs)  # type: ignore[no-untyped-call]
         shape = expanded[0].shape
         made = [
-            torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)
+            torch.empty(shape, dtype=dtype, device=device)
+            for _ in range(self.text.outputs)
         ]
         if made[0].numel():
             dims = [dim for dim, size in enumerate(shape) if size > 1]
@@ -298,7 +292,7 @@ class _JittedFunction:
                 strides = tensor.stride()
                 numbers += [strides[dim] * dtype.itemsize for dim in dims]
             kernel = _kernel(
-                self.name,
+                self.text.name,
                 entry,
                 device.index,
                 dtype.itemsize,
@@ -309,17 +303,6 @@ class _JittedFunction:
             )
             kernel(*made, *inputs, *numbers, *scalars)
         return made[0] if len(made) == 1 else tuple(made)
-
-
-def _result_type(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """Return the type that operands promote to; 0-d ones count for less."""
-    shaped = [t for t in tensors if t.dim()]
-    result = functools.reduce(
-        torch.promote_types, (t.dtype for t in shaped[1:]), shaped[0].dtype
-    )
-    for scalar in (t for t in tensors if not t.dim()):
-        result = torch.result_type(torch.empty(1, dtype=result), scalar.to("meta"))
-    return result
 
 
 def _create_jit_fn(code_string: str, **kwargs: Any) -> Callable[..., torch.Tensor]:

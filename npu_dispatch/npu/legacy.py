@@ -9,7 +9,7 @@ import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
 from npu_dispatch import _C
-from npu_dispatch.npu.runtime.index import is_npu
+from npu_dispatch.npu.runtime.devices import is_npu
 from npu_dispatch.npu.runtime.start import _lazy_init
 
 _TYPES = {

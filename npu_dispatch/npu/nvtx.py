@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from npu_dispatch.npu.ranges.marks import Ranges, recorder
+from npu_dispatch.npu.debugging.ranges import Ranges, recorder
 from npu_dispatch.npu.runtime.start import is_initialized
 from npu_dispatch.npu.streams import Stream, current_stream
 

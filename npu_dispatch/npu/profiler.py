@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.npu.ranges.marks import recorder
-from npu_dispatch.npu.settings import options
+from npu_dispatch.npu.debugging.ranges import recorder
+from npu_dispatch.npu.vendor import settings
 
 __all__ = ["export", "init", "profile", "start", "stop"]
 
@@ -51,5 +51,5 @@ def export(path: str | Path) -> None:
     has npu_options, which set_option() has set.
     """
     events = [event for mark in recorder.marks() for event in mark.events()]
-    trace = {"traceEvents": events, "npu_options": options._get_options()}
+    trace = {"traceEvents": events, "npu_options": settings._Kept.options}
     Path(path).write_text(json.dumps(trace))

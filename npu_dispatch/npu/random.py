@@ -12,21 +12,10 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu.runtime import own_names
 from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, _get_device_index
+from npu_dispatch.npu.runtime.devices import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-
-__all__ = [
-    "get_rng_state",
-    "get_rng_state_all",
-    "initial_seed",
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "seed_all",
-    "set_rng_state",
-    "set_rng_state_all",
-]
 
 
 def _generator(device: Device) -> torch.Generator:
@@ -108,3 +97,6 @@ def initial_seed() -> int:
     generator = _generator(None)
     _lazy_init()
     return generator.initial_seed()
+
+
+__all__ = own_names(globals())

@@ -8,9 +8,9 @@ import warnings
 import torch
 
 from npu_dispatch.config import Config
-from npu_dispatch.npu.debugging.tensor_dump import finalize_dump, init_dump, set_dump
 from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.start import _lazy_init
+from npu_dispatch.npu.vendor.tensor_dump import finalize_dump, init_dump, set_dump
 
 __all__ = [
     "clear_npu_overflow_flag",

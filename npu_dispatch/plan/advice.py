@@ -1,15 +1,15 @@
-"""What to change first, as a report says it."""
+"""What to change first, as a report says it, and its figures in three digits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from npu_dispatch.plan.analysis import Report
-from npu_dispatch.plan.texts import factor_text, line_text, size_text, time_text
+from npu_dispatch.plan.report import Report
 
-__all__ = ["Advice", "advice", "choice", "fastest"]
+__all__ = ["advice", "choice", "factor_text", "fastest", "memory_text", "time_text"]
 
 _MOST = 4
 # A change that gains less of a step than this is not worth a sentence.
@@ -18,6 +18,12 @@ _LEAST_SHARE = 0.03
 _MOSTLY = 0.75
 # Where a refusal's reason goes into details: a place, or a second clause.
 _DETAIL = re.compile(r" at \S+:\d+|; |: ")
+_TIMES = (("µs", 1.0), ("ms", 1e3), ("s", 1e6))
+_SIZES = (("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30))
+
+
+# By whether the program trains.
+_GRAPHS = {True: "compile_step", False: "torch.npu.graph"}
 
 
 class Advice(NamedTuple):
@@ -86,59 +92,54 @@ def _graph(report: Report) -> Iterator[Advice]:
     if graph is None:
         return
     if graph.step_us is None:
-        idle = report.launch_bound * report.step_us
-        if idle >= _LEAST_SHARE * report.step_us:
-            line = f"{line_text(graph.where)}: " if graph.where else ""
-            why = _DETAIL.split(graph.why_not.removeprefix("npu: "))[0].rstrip(".")
-            yield Advice(
-                f"The script cannot be captured as it is: {line}{why}. A step in a "
-                f"graph would save up to {time_text(idle)} of "
-                f"{time_text(report.step_us)}.",
-                idle,
-            )
-        return
-    gain = report.step_us - graph.step_us
-    if gain >= _LEAST_SHARE * report.step_us:
-        trains = report.step_is.startswith("a step of")
-        how = "compile_step" if trains else "torch.npu.graph"
-        yield Advice(
-            f"Capture the step in a graph ({how}): "
-            f"{factor_text(report.step_us / graph.step_us)} faster, "
-            f"{time_text(graph.step_us)} a step.",
-            gain,
+        gain = report.launch_bound * report.step_us
+        line = f"{line_text(graph.where)}: " if graph.where else ""
+        why = _DETAIL.split(graph.why_not.removeprefix("npu: "))[0].rstrip(".")
+        text = (
+            f"The script cannot be captured as it is: {line}{why}. A step in a graph "
+            f"would save up to {time_text(gain)} of {time_text(report.step_us)}."
         )
+    else:
+        gain = report.step_us - graph.step_us
+        trains = report.step_is.startswith("a step of")
+        text = (
+            f"Capture the step in a graph ({_GRAPHS[trains]}): "
+            f"{factor_text(report.step_us / graph.step_us)} faster, "
+            f"{time_text(graph.step_us)} a step."
+        )
+    if gain >= _LEAST_SHARE * report.step_us:
+        yield Advice(text, gain)
 
 
 def _limit(report: Report) -> Iterator[Advice]:
     """Say what a faster host or device would gain."""
     if report.verdict == "launch-bound":
+        faster = "host"
         text = (
             "A faster device is wasted: the step waits for launches "
             f"{report.launch_bound:.0%} of its time"
         )
-        faster = "host"
     elif report.verdict == "device-bound":
+        faster = "device"
         text = (
             f"The device is the limit: it works {report.device_bound:.0%} of the step"
         )
-        if report.operators:
-            top = report.operators[0]
+        for top in report.operators[:1]:
             text += f", {time_text(top.device_us)} of it in {top.name}"
-        faster = "device"
     else:
         return
-    change = next((w for w in report.what_if if w.what == f"{faster} 2x faster"), None)
-    if change is None:
-        yield Advice(f"{text}.", 0.0)
-        return
-    gain = report.step_us - change.step_us
-    if gain < _LEAST_SHARE * report.step_us:
-        text = f"The host is as busy as the device is: {report.device_bound:.0%}"
-        yield Advice(f"{text} of the step. Only both faster is faster.", 0.0)
-        return
-    yield Advice(
-        f"{text}; a {faster} twice as fast gives {factor_text(change.speedup)}.", gain
-    )
+    changes = {change.what: change for change in report.what_if}
+    change = changes.get(f"{faster} 2x faster")
+    gain = report.step_us - change.step_us if change else 0.0
+    if change and gain >= _LEAST_SHARE * report.step_us:
+        text += f"; a {faster} twice as fast gives {factor_text(change.speedup)}"
+    elif change:
+        gain = 0.0
+        text = (
+            f"The host is as busy as the device is: {report.device_bound:.0%} of the "
+            "step. Only both faster is faster"
+        )
+    yield Advice(f"{text}.", gain)
 
 
 def _ranks(report: Report) -> Iterator[Advice]:
@@ -153,3 +154,54 @@ def _ranks(report: Report) -> Iterator[Advice]:
             f"waits for others (bound by: {most.bound_by}).",
             most.exposed_us,
         )
+
+
+def time_text(us: float, least: float = 0.0, most: float = 0.0) -> str:
+    """Return "5.28 ms", and a range behind it where one is known."""
+    unit, size = _unit(us, _TIMES)
+    text = f"{_digits(us / size)} {unit}"
+    if not most:
+        return text
+    return f"{text} ({_digits(least / size)}\N{EN DASH}{_digits(most / size)})"
+
+
+def size_text(size: float) -> str:
+    unit, of = _unit(size, _SIZES)
+    return f"{_digits(size / of)} {unit}"
+
+
+def memory_text(used: int, there: int, too_much: int = 0) -> str:
+    """Return "12.3 of 80 GiB": a device's memory is mostly a round number."""
+    if too_much:
+        return f"{memory_text(used, there)}, {size_text(too_much)} too much"
+    if not there:
+        return size_text(used)
+    unit, size = _unit(there, _SIZES)
+    whole = f"{there / size:.3g} {unit}"
+    if _unit(used, _SIZES)[0] != unit:
+        return f"{size_text(used)} of {whole}"
+    return f"{_digits(used / size)} of {whole}"
+
+
+def factor_text(factor: float) -> str:
+    return f"{_digits(factor)}x"
+
+
+def line_text(where: str) -> str:
+    """Return "train.py:12" of "/home/ada/train.py:12 in step"."""
+    return Path(where.partition(" in ")[0]).name
+
+
+def _unit(value: float, units: tuple[tuple[str, float], ...]) -> tuple[str, float]:
+    """Return the largest unit of which there is at least one, with three digits."""
+    fitting = [unit for unit in units if value >= 0.9995 * unit[1]]
+    return fitting[-1] if fitting else units[0]
+
+
+def _digits(value: float) -> str:
+    """Return three significant digits; no more decimals than tell anything."""
+    if value < 0.0005:
+        return "0"
+    if value >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".")

@@ -1,6 +1,6 @@
-"""Measure the device that this process has, and write a sheet of it.
+"""Measure the device that this process has, and write a spec of it.
 
-With a sheet of the driver `host`, a plan can be compared with a real run.
+With a spec of the driver `host`, a plan can be compared with a real run.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from npu_dispatch.plan.probes import (
     training_rate,
 )
 
-__all__ = ["measure", "sheet_text"]
+__all__ = ["measure", "spec_text"]
 
 # Elements: of what fits into a cache and of what does not, and of next to nothing.
 _CACHED, _LARGE, _SMALL = 1 << 16, 1 << 22, 256
@@ -28,6 +29,7 @@ _FLOAT = 4  # bytes
 # Channels and sides of images, as in the stages of a residual network.
 _IMAGES = (64, 32), (128, 16), (256, 8), (512, 4)
 _STEPS = 16  # in time, of an LSTM layer
+_PARTS_OF_MEMORY = ("function", "reduction", "gather")
 
 
 def _product_rate(dtype: torch.dtype, *sizes: int) -> float:
@@ -103,8 +105,8 @@ def _bandwidths(n: int, kernel_us: float) -> dict[str, float]:
     return {kind: moved[kind] / us[kind] / 1e3 for kind in moved}
 
 
-def measure() -> dict[str, float]:
-    """Return this process's device in TFLOP/s, GB/s and us. It takes some seconds."""
+def measure() -> dict[str, dict[str, float]]:
+    """Return the tables of a spec of this process's device. It takes some seconds."""
     host = torch.ones(1 << 23).pin_memory()
     there = torch.ones(1 << 23, device="npu")
     copy_us = device_us(lambda: there.copy_(host, non_blocking=True))
@@ -112,76 +114,57 @@ def measure() -> dict[str, float]:
     kernel = _kernel_us()
     fp32 = _product_rate(torch.float32, 128, 256, 768)
     recurrent, step = _recurrence(kernel)
-
     cached, large = _bandwidths(_CACHED, kernel), _bandwidths(_LARGE, kernel)
-
-    def part(rate: float) -> float:
-        return min(rate / fp32, 1.0)
 
     def part_of_memory(kind: str) -> float:
         ratios = [rates[kind] / rates["stream"] for rates in (cached, large)]
         return min(statistics.geometric_mean(ratios), 1.0)
 
+    rates = {
+        "convolution": _convolution_rate(*_IMAGES),
+        "depthwise": _convolution_rate(*_IMAGES[:2], each=True),
+        "attention": _attention_rate(),
+        "recurrent": recurrent,
+    }
     return {
-        "fp64": _product_rate(torch.float64, 512),
-        "fp32": fp32,
-        "fp16": _product_rate(torch.bfloat16, 512),
-        "memory": large["stream"],
-        "cache": cached["stream"],
-        "link": _FLOAT * 2**23 / copy_us / 1e3,
-        "launch": launch,
-        "kernel": kernel,
-        "complete": complete,
-        "convolution": part(_convolution_rate(*_IMAGES)),
-        "depthwise": part(_convolution_rate(*_IMAGES[:2], each=True)),
-        "attention": part(_attention_rate()),
-        "recurrent": part(recurrent),
-        **{kind: part_of_memory(kind) for kind in ("function", "reduction", "gather")},
-        "step": step,
+        "memory": {
+            "gib": npu.get_device_properties(0).total_memory / 2**30,
+            "gb_per_s": large["stream"],
+            "cache_mib": 4,
+            "cache_gb_per_s": cached["stream"],
+        },
+        "tflops": {
+            "fp64": _product_rate(torch.float64, 512),
+            "fp32": fp32,
+            "fp16": _product_rate(torch.bfloat16, 512),
+            "int8": fp32,
+        },
+        "link": {"gb_per_s": _FLOAT * 2**23 / copy_us / 1e3, "copy_engines": 1},
+        "latency_us": {
+            "launch": launch,
+            "kernel": kernel,
+            "complete": complete,
+            "copy": kernel,
+            "step": step,
+        },
+        "efficiency": {
+            **{kind: min(rate / fp32, 1.0) for kind, rate in rates.items()},
+            **{kind: part_of_memory(kind) for kind in _PARTS_OF_MEMORY},
+        },
+        "queues": {"concurrency": 1},
     }
 
 
-def sheet_text(name: str, figures: dict[str, float]) -> str:
-    """Return a sheet of what was measured."""
-    f = {key: float(f"{value:.4g}") for key, value in figures.items()}
-    gib = npu.get_device_properties(0).total_memory / 2**30
-    return f"""# Measured: not the peak of a data sheet, but what programs reach.
-name = "{name}"
-source = "npu-dispatch calibrate"
-date = "{time.strftime("%Y-%m-%d")}"
-
-[memory]
-gib = {gib:.2f}
-gb_per_s = {f["memory"]}
-cache_mib = 4
-cache_gb_per_s = {f["cache"]}
-
-[tflops]
-fp64 = {f["fp64"]}
-fp32 = {f["fp32"]}
-fp16 = {f["fp16"]}   # of bfloat16
-int8 = {f["fp32"]}   # not measured: that of fp32
-
-[link]
-gb_per_s = {f["link"]}
-copy_engines = 1
-
-[latency_us]
-launch = {f["launch"]}
-kernel = {f["kernel"]}
-complete = {f["complete"]}
-copy = {f["kernel"]}
-step = {f["step"]}   # of an LSTM layer
-
-[efficiency]
-convolution = {f["convolution"]}   # of fp32's rate above
-depthwise = {f["depthwise"]}
-attention = {f["attention"]}
-recurrent = {f["recurrent"]}
-function = {f["function"]}   # of the rate of memory
-reduction = {f["reduction"]}
-gather = {f["gather"]}
-
-[queues]
-concurrency = 1
-"""
+def spec_text(name: str, tables: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a spec of what was measured."""
+    lines = [
+        "# Measured: not the peak of a data sheet, but what programs reach. fp16 is",
+        "# that of bfloat16; int8 is not measured, and that of fp32.",
+        f'name = "{name}"',
+        'source = "npu-dispatch calibrate"',
+        f'date = "{time.strftime("%Y-%m-%d")}"',
+    ]
+    for title, figures in tables.items():
+        lines += ["", f"[{title}]"]
+        lines += [f"{key} = {value:.4g}" for key, value in figures.items()]
+    return "\n".join([*lines, ""])

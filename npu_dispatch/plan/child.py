@@ -3,12 +3,11 @@ says how it would run on each device.
 
     python -m npu_dispatch.plan.child WHAT.pickle SCRIPT [ARGS]
 
-WHAT.pickle is an Order; the Answer is written to the file that it names.
+WHAT.pickle is an Order; the answer is written to the file that it names.
 """
 
 from __future__ import annotations
 
-import gc
 import pickle
 import resource
 import sys
@@ -16,23 +15,21 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from typing import TYPE_CHECKING
 
 from npu_dispatch import _C, npu, program
-from npu_dispatch.plan.captured import CapturedStep
-from npu_dispatch.plan.network.ranks import Network
-from npu_dispatch.plan.order import Answer, Order
-from npu_dispatch.plan.recording import Recording
-from npu_dispatch.plan.study import Memory, Subject, study
+from npu_dispatch.npu.runtime.device_error import frame_origins
+from npu_dispatch.plan import values
+from npu_dispatch.plan.record import Order
+from npu_dispatch.plan.simulate import Recording
+from npu_dispatch.plan.steps import EnoughError, Steps
+from npu_dispatch.plan.study import Recorded, study
 
-_MOST_STEPS = 1000
+if TYPE_CHECKING:
+    from npu_dispatch.plan.rank_reads import RankReads
+
 # Of the device's memory: a program is to go on beyond it, so that one sees how far.
 _MEMORY = 1e6
-_MOST_ENTRIES = 2_000_000
 # What a program for other devices says here, and the option that helps.
 _OTHER_NAMES = {
     "Torch not compiled with CUDA enabled": "--cuda",
@@ -40,213 +37,172 @@ _OTHER_NAMES = {
 }
 
 
-class _EnoughError(BaseException):
-    """The steps that were asked for are done. Programs are not to catch this."""
-
-
-class _Seen:
-    """The steps of the program, as they end."""
+class _Program:
+    """The program, and what is to be known of its run."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.count = 0
-        self.begun = 0
-        self.step_is = ""
-        self.optimizer: Any = None
-        self.hook: Any = register_module_forward_pre_hook(self.calls)
-        self.recorded: Any = None
-        self.memory = (0, 0)
-        self.step: Any = None  # the one after those that are counted
-        self.captured = False
-        self.interrupted = False
+        self.steps = Steps(order)
+        self.rank_reads: RankReads | None = None  # of a job
+        self.notes: list[str] = []
+        self.status = 0
+        self.ended_by: Exception | None = None
 
-    def stepped(self, optimizer: Any, *_: object) -> None:
-        # Where there are several optimizers, the first one says what a step is.
-        if self.optimizer is None:
-            self.optimizer = optimizer
-            self.step_is = f"a step of {type(optimizer).__name__}"
-            self.hook.remove()
-            if self.count:  # calls of a model, before there was an optimizer
-                self.count = 0
-                self.end()
-                self.begin()
-        if optimizer is self.optimizer:
-            self.end_step()
+    def run(self) -> None:
+        what = sys.argv[2] if self.order.module else Path(sys.argv[2])
+        self.steps.begin()
+        try:
+            program.execute(what, tuple(sys.argv[3:]))
+        except EnoughError:
+            pass
+        except KeyboardInterrupt:
+            self.notes.append(
+                "The program was interrupted, and what it did before is planned."
+            )
+        except SystemExit as stop:
+            code = stop.code
+            self.status = code if isinstance(code, int) else int(bool(code))
+        except Exception as error:
+            self.ended_by = error
+        self.steps.end()
+        self.steps.give_up()
 
-    def calls(self, module: Any, _: object) -> None:
-        """Let each call of this module be a step, in a program without optimizer."""
-        if torch.compiler.is_compiling():  # the call is part of another's
-            return
-        self.hook.remove()
-        # By type: isinstance() would ask objects that are proxies of others.
-        if not any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
-            self.step_is = f"a call of {type(module).__name__}"
-            self.hook = module.register_forward_hook(lambda *_: self.end_step())
+    def answer(self) -> list[Recorded] | str:
+        """Return the reports for each device, or why there are none."""
+        try:
+            npu.synchronize()
+        except RuntimeError as error:
+            self.ended_by = self.ended_by or error
+        steps, order = self.steps, self.order
+        recording = Recording.of(steps.recorded, order.warmup)
+        ended_by = self.ended_by
+        refused = None  # why there is no graph, and at which line
+        if steps.graph is not None and not steps.captured:
+            refused = "the program ended before another step did", ""
+            if ended_by:
+                refused = (str(ended_by).splitlines() or [""])[0], _line(ended_by)
+        elif ended_by:
+            traceback.print_exception(ended_by)
+            if not recording.step_count:
+                self.status = 1
+                return f"the program failed{self._why(ended_by)}"
+            self.notes.append(
+                f"The program failed after {steps.count} steps{self._why(ended_by)}. "
+                "These steps are planned."
+            )
+        if not any(work["type"] != "none" for work in steps.recorded.works):
+            started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
+            others = (
+                "; it started other processes, and only the program's own work can be "
+                "planned: plan what it starts, as one rank (--ranks)"
+            )
+            return (
+                "the program launched nothing on the device 'npu'"
+                f"{others if started else ''}"
+            )
+        self._note_steps(recording)
+        allocated, reserved = steps.memory
+        return [
+            study(
+                recording,
+                spec,
+                _C.call_line,
+                why_no_graph=refused,
+                captured=steps.captured,
+                growth=[(size, line) for _, size, line in steps.recorded.peaks],
+                host_speed=order.host_speed,
+                kernels=order.kernels,
+                network=order.network,
+                script=sys.argv[0],
+                step_is=steps.step_is if recording.step_count else "the whole run",
+                peak_allocated=allocated,
+                peak_reserved=reserved,
+                notes=self.notes,
+            )
+            for spec in order.specs
+        ]
 
-    def end_step(self) -> None:
-        if self.step is not None:
-            self.step.end()
-            self.captured = True
-            raise _EnoughError
-        _C.plan_step()
-        now = time.process_time_ns()  # the same number of steps beside others
-        self.count += 1
-        if self.count <= self.order.warmup + 1:
-            self.begun = now
-        enough = self.count >= self.order.steps
-        enough = enough and now - self.begun >= self.order.least_ns
-        if enough or self.count >= _MOST_STEPS or _C.plan_size() >= _MOST_ENTRIES:
-            self.end()
-            self.step = CapturedStep()
+    def _why(self, error: Exception) -> str:
+        """Return what ended the program, in words that follow on others."""
+        where = _line(error)
+        said = traceback.format_exception_only(error)[-1].strip()
+        why = f"{f' at {where}' if where else ''}: {said}"
+        for text, option in _OTHER_NAMES.items():
+            if text in str(error):
+                why += f"; it is written for another device: plan it with {option}"
+        if read := Recording.of(self.steps.recorded, 0).last_read(_C.call_line):
+            why += (
+                f"; a plan computes no values, and what {read} read from the device "
+                "was zeros"
+            )
+        return why
 
-    def begin(self) -> None:
-        """Begin the recording. The program sees the time of the first device."""
-        self.recorded = None
-        sheet = self.order.sheets[0]
-        _C.plan_start(sheet.driver_text(), self.order.host_speed)
+    def _note_steps(self, recording: Recording) -> None:
+        steps, warmup = self.steps, self.order.warmup
+        if recording.step_count and recording.step_count == steps.count - 1 and warmup:
+            self.notes.append(
+                f"The program ended after {steps.count} steps. The first {warmup} are "
+                "counted, too, though they fill caches and make state: let it run "
+                "longer."
+            )
+        if recording.step_count and steps.graph is None:
+            self.notes.append(
+                "The program ended before a step was left to capture into a graph: "
+                "--steps says how many come before that one."
+            )
+        if self.rank_reads:
+            self.notes.append(self.rank_reads.note())
 
-    def end(self) -> None:
-        """End the recording, which what follows is no part of."""
-        if self.recorded is None:
-            self.recorded = _C.plan_stop()
-            self.memory = npu.max_memory_allocated(), npu.max_memory_reserved()
+
+def _line(error: BaseException) -> str:
+    """Return the program's own line that raised, or called what did."""
+    libraries = tuple(folder for folder, _ in frame_origins())
+    frames = traceback.extract_tb(error.__traceback__)
+    # Extensions name their frames by relative paths.
+    files = [f for f in frames if Path(f.filename).is_absolute()]
+    own = [f for f in files if not f.filename.startswith(libraries)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-class _Clock:
-    """What the program gets instead of functions of `time`.
+def _set_clocks() -> None:
+    """Replace functions of `time`.
 
     The main thread's sleeps are a part of the host's time, and perf_counter() is the
     host's clock beside the device that is planned for.
     """
+    really_sleep = time.sleep
 
-    def __init__(self) -> None:
-        self.really_sleep = time.sleep
-
-    def install(self) -> None:
-        time.perf_counter_ns = _C.plan_now
-        time.perf_counter = lambda: _C.plan_now() / 1e9
-        time.sleep = self.sleep  # type: ignore[assignment]
-
-    def sleep(self, seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         if threading.current_thread() is threading.main_thread():
             _C.plan_pass(int(seconds * 1e9))
-        self.really_sleep(seconds)
+        really_sleep(seconds)
+
+    time.perf_counter_ns = _C.plan_now
+    time.perf_counter = lambda: _C.plan_now() / 1e9
+    time.sleep = sleep  # type: ignore[assignment]
 
 
 def main() -> None:
     order: Order = pickle.loads(Path(sys.argv[1]).read_bytes())
-    seen = _Seen(order)
-    register_optimizer_step_post_hook(seen.stepped)
-    _Clock().install()
+    planned = _Program(order)
+    _set_clocks()
+    values.install()
     for device in range(npu.device_count()):
         _C.set_per_process_memory_fraction(_MEMORY, device)
     if order.network is not None:
-        _join(order.network)
+        # Here, since it imports torch.distributed, which most programs do not need.
+        from npu_dispatch.plan import group
+        from npu_dispatch.plan.rank_reads import RankReads
+
+        planned.rank_reads = RankReads()
+        group.install(order.network.ranks, per_host=order.network.topology.per_host)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
-    seen.begin()
-    what = sys.argv[2] if order.module else Path(sys.argv[2])
-    status, failure, ended_by = _run(what, tuple(sys.argv[3:]), seen)
-    seen.end()
-    why_no_graph = None
-    if seen.step is not None and not seen.captured:
-        why_no_graph = seen.step.give_up(ended_by)
-    if not failure:
-        try:
-            npu.synchronize()
-        except RuntimeError as error:
-            status, failure = 1, str(error)
-    answer = Answer(failure)
-    if not failure:
-        answer = _answer(order, seen, why_no_graph)
-    Path(order.out).write_bytes(pickle.dumps(answer))
+    planned.run()
+    order.out.write_bytes(pickle.dumps(planned.answer()))
     sys.stdout.flush()
-    sys.exit(status)
-
-
-def _join(network: Network) -> None:
-    """Let the program be rank 0 of a job."""
-    # Here, since it imports torch.distributed, which most programs do not need.
-    from npu_dispatch.plan.job import group
-
-    group.install(network.ranks, per_host=network.topology.per_host)
-
-
-def _run(
-    what: str | Path, args: tuple[str, ...], seen: _Seen
-) -> tuple[int, str, BaseException | None]:
-    """Return the program's status, why it cannot be planned, and what ended it."""
-    try:
-        program.execute(what, args)
-    except _EnoughError:
-        return 0, "", None
-    except KeyboardInterrupt:
-        seen.interrupted = True
-        return 0, "", None
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-        return status, "", None
-    except Exception as error:
-        if seen.step is not None:
-            return 0, "", error
-        traceback.print_exception(error)
-        failure = f"the program failed: {type(error).__name__}: {error}"
-        for said, option in _OTHER_NAMES.items():
-            if said in str(error):
-                failure += f"; it is written for another device: plan it with {option}"
-        return 1, failure, error
-    return 0, "", None
-
-
-def _answer(order: Order, seen: _Seen, why_no_graph: tuple[str, str] | None) -> Answer:
-    if not any(work["type"] != "none" for work in seen.recorded.works):
-        started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
-        others = (
-            "; it started other processes, and only the program's own work can be "
-            "planned: plan what it starts, as one rank (--ranks)"
-        )
-        return Answer(
-            "the program launched nothing on the device 'npu'"
-            f"{others if started else ''}"
-        )
-    recording = Recording.of(seen.recorded, order.warmup)
-    subject = Subject(
-        script=sys.argv[0],
-        step_is=seen.step_is if recording.step_count else "the whole run",
-        memory=Memory(
-            *seen.memory, [(size, line) for _, size, line in seen.recorded.peaks]
-        ),
-        captured=seen.captured,
-        why_no_graph=why_no_graph,
-        host_speed=order.host_speed,
-        notes=_notes(seen, recording, order.warmup),
-    )
-    return Answer(
-        "",
-        [
-            study(recording, subject, sheet, _C.call_line, order.kernels, order.network)
-            for sheet in order.sheets
-        ],
-    )
-
-
-def _notes(seen: _Seen, recording: Recording, warmup: int) -> list[str]:
-    """Return what is to be known of the figures, in sentences."""
-    notes = []
-    if seen.interrupted:
-        notes.append("The program was interrupted, and what it did before is planned.")
-    if recording.step_count and recording.step_count == seen.count - 1 and warmup:
-        notes.append(
-            f"The program ended after {seen.count} steps. The first {warmup} are "
-            "counted, too, though they fill caches and make state: let it run longer."
-        )
-    if recording.step_count and seen.step is None:
-        notes.append(
-            "The program ended before a step was left to capture into a graph: "
-            "--steps says how many come before that one."
-        )
-    return notes
+    sys.exit(planned.status)
 
 
 if __name__ == "__main__":

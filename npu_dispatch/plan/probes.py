@@ -5,18 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from npu_dispatch import npu
 
-__all__ = [
-    "common_kernels",
-    "device_us",
-    "latencies_us",
-    "training_rate",
-]
+__all__ = ["common_kernels", "device_us", "latencies_us", "training_rate"]
 
 # Each figure is the least of so many, and of as many more as take this time:
 # others on this machine can only make it longer.
@@ -51,7 +47,7 @@ def device_us(call: Call) -> float:
 
 def common_kernels(n: int) -> Iterator[tuple[str, Call, int]]:
     """Return kernels that a training has beside its products: how each moves its
-    bytes (as [efficiency] of a sheet has it), a call with tensors of `n` elements, and
+    bytes (as [efficiency] of a spec has it), a call with tensors of `n` elements, and
     how many of these tensors it reads and writes.
 
     They are those between a network's layers, and of its optimizer.
@@ -60,69 +56,36 @@ def common_kernels(n: int) -> Iterator[tuple[str, Call, int]]:
     x, grad, out = (torch.rand(n, device="npu") for _ in range(3))
     rows, grads = x.view(-1, 64), grad.view(-1, 64)
     weight = torch.ones(64, device="npu")
-    _, mean, rstd = torch.native_layer_norm(rows, [64], weight, weight, 1e-5)
+    layer = rows, [64], weight, weight, 1e-5
+    _, *kept = torch.native_layer_norm(*layer)
+    to_layer = grads, rows, [64], *kept, weight, weight, [True] * 3
     parts = torch.softmax(rows, -1)
-    wanted = [True, True, True]
+    to_softmax = grads, parts, -1, torch.float32
+    image, images = x.view(8, -1, 4, 4), grad.view(8, -1, 4, 4)
+    scale = torch.ones(image.shape[1], device="npu")
+    batch = image, None, None, scale, scale, True
+    to_batch = images, image, scale, None, None, scale, scale, True, 1e-5, [True] * 3
+    ids = torch.arange(len(rows), device="npu").flip(0)
+    moments, step = torch.zeros(2, n, device="npu"), torch.ones((), device="npu")
+    adam: Any = [out], [grad], [moments[0]], [moments[1]], [], [step]
+    rates = dict.fromkeys(("lr", "beta1", "beta2", "weight_decay", "eps"), 1e-3)
+    flags = {"amsgrad": False, "maximize": False}
     yield "stream", lambda: torch.add(x, grad, out=out), 3
     yield "stream", lambda: x.relu(), 2
     yield "stream", lambda: aten.threshold_backward(grad, x, 0), 3
     yield "stream", lambda: out.copy_(x), 2
     yield "function", lambda: F.gelu(x), 2
     yield "function", lambda: aten.gelu_backward(grad, x), 3
-    norm = lambda: torch.native_layer_norm(rows, [64], weight, weight, 1e-5)  # noqa: E731
-    yield "reduction", norm, 2
-    yield (
-        "reduction",
-        lambda: aten.native_layer_norm_backward(
-            grads, rows, [64], mean, rstd, weight, weight, wanted
-        ),
-        3,
-    )
+    yield "reduction", lambda: torch.native_layer_norm(*layer), 2
+    yield "reduction", lambda: aten.native_layer_norm_backward(*to_layer), 3
     yield "reduction", lambda: torch.softmax(rows, -1), 2
-    yield (
-        "reduction",
-        lambda: aten._softmax_backward_data(grads, parts, -1, torch.float32),
-        3,
-    )
+    yield "reduction", lambda: aten._softmax_backward_data(*to_softmax), 3
     yield "reduction", lambda: rows.sum(0), 1
-    image, images = x.view(8, -1, 4, 4), grad.view(8, -1, 4, 4)
-    scale = torch.ones(image.shape[1], device="npu")
-    yield (
-        "reduction",
-        lambda: F.batch_norm(image, None, None, scale, scale, training=True),
-        2,
-    )
-    yield (
-        "reduction",
-        lambda: aten.native_batch_norm_backward(
-            images, image, scale, None, None, scale, scale, True, 1e-5, wanted
-        ),
-        3,
-    )
+    yield "reduction", lambda: F.batch_norm(*batch), 2
+    yield "reduction", lambda: aten.native_batch_norm_backward(*to_batch), 3
     yield "gather", lambda: torch.cat((rows, grads), 1), 4
-    ids = torch.arange(len(rows), device="npu").flip(0)
     yield "gather", lambda: F.embedding(ids, rows), 2
-    moments, step = torch.zeros(2, n, device="npu"), torch.ones((), device="npu")
-    first, second = moments
-
-    def adam() -> None:
-        torch._fused_adamw_(
-            [out],
-            [grad],
-            [first],
-            [second],
-            [],
-            [step],
-            lr=1e-3,
-            beta1=0.9,
-            beta2=0.99,
-            weight_decay=0.01,
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        )
-
-    yield "stream", adam, 7
+    yield "stream", lambda: aten._fused_adamw_(*adam, **rates, **flags), 7
 
 
 def training_rate(

@@ -1,4 +1,4 @@
-"""Run a program, and say how it would run on devices of stated speed, without torch."""
+"""Run a program, and say how it would run on devices of given specs, without torch."""
 
 from __future__ import annotations
 
@@ -10,23 +10,49 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from npu_dispatch.config import for_child
-from npu_dispatch.own_python import own_python
-from npu_dispatch.plan.kernels.times import KernelTimes
-from npu_dispatch.plan.network.ranks import Network
-from npu_dispatch.plan.order import Answer, Order
-from npu_dispatch.plan.sheet import Sheet
-from npu_dispatch.plan.study import Recorded
+from npu_dispatch.config import for_child, own_python
+from npu_dispatch.plan.kernel_times import KernelTimes
+from npu_dispatch.plan.spec import Spec
+from npu_dispatch.plan.study import Network, Recorded
 
-__all__ = ["PlanError", "record"]
+__all__ = ["Order", "PlanError", "record"]
 
 _STEPS, _LEAST_NS = 10, 800_000_000
 
 
 class PlanError(RuntimeError):
     """The program did not come far enough for a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the process is asked in which the program runs.
+
+    It answers with what was recorded for each spec, or why there is no plan. The
+    program ends after `steps` of them, or 10 and as many more as take 0.8 s of this
+    machine's CPUs: a few short steps would tell more about chance than about it.
+    """
+
+    specs: Sequence[Spec]
+    out: Path  # the file for the answer
+    steps: int | None = None
+    warmup: int = 3  # steps before those
+    module: bool = False
+    host_speed: float = 1.0  # of the host that is meant, divided by this one's
+    kernels: KernelTimes | None = None  # measured times, which go before the specs'
+    network: Network | None = None  # of the job that the program is a rank of
+
+    @property
+    def all_steps(self) -> int:
+        return (self.steps or _STEPS) + self.warmup + 1
+
+    @property
+    def least_ns(self) -> int:
+        return 0 if self.steps else _LEAST_NS
 
 
 @contextlib.contextmanager
@@ -47,41 +73,17 @@ def _interrupts_are_the_programs() -> Iterator[None]:
 
 
 def record(
-    command: Sequence[str],
-    sheets: Sequence[Sheet],
-    *,
-    module: bool = False,
-    steps: int | None = None,
-    warmup: int = 3,
-    host_speed: float = 1.0,
-    kernels: KernelTimes | None = None,
-    network: Network | None = None,
+    command: Sequence[str], specs: Sequence[Spec], **options: Any
 ) -> list[Recorded]:
-    """Return what SCRIPT [ARGS] does on each device: its last `steps` steps.
+    """Return what SCRIPT [ARGS] does on each device; the options are Order's.
 
-    With None it is 10 steps, and as many more as take 0.8 s of this machine's CPUs: a
-    few short steps would tell more about chance than about the program. It runs once,
-    on a device that takes no time and has as much memory as it asks for.
-
-    `kernels` are times that were measured on the device; they go before the sheets'.
-    `host_speed` is the speed of the host that is meant, divided by this one's.
-    With a `network` the program is one rank of a job that has no others.
+    It runs once, on a device that takes no time and has as much memory as it asks for.
     """
     with tempfile.TemporaryDirectory(prefix="npu_plan-") as name:
         what, out = Path(name, "what.pickle"), Path(name, "out.pickle")
-        order = Order(
-            sheets=list(sheets),
-            steps=(steps or _STEPS) + warmup + 1,
-            least_ns=0 if steps else _LEAST_NS,
-            warmup=warmup,
-            module=module,
-            host_speed=host_speed,
-            kernels=kernels,
-            network=network,
-            out=str(out),
-        )
+        order = Order(list(specs), out, **options)
         what.write_bytes(pickle.dumps(order))
-        largest = max(sheets, key=lambda sheet: sheet.numbers["memory"]["gib"])
+        largest = max(specs, key=lambda spec: spec.memory)
         with _interrupts_are_the_programs():
             done = subprocess.run(
                 own_python("-m", "npu_dispatch.plan.child", str(what), *command),
@@ -96,7 +98,7 @@ def record(
                 f"the program ended with status {done.returncode} before there was "
                 "anything to plan with; its own output says why"
             )
-        answer: Answer = pickle.loads(out.read_bytes())
-    if answer.failure:
-        raise PlanError(answer.failure)
-    return answer.recorded
+        answer: list[Recorded] | str = pickle.loads(out.read_bytes())
+    if isinstance(answer, str):
+        raise PlanError(answer)
+    return answer

@@ -1,60 +1,184 @@
-"""The report on a terminal."""
+"""What a report says, as tables, which the terminal and the page show alike.
+
+This imports no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
 
+import rich.table
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 
-from npu_dispatch.plan.advice import advice, choice
-from npu_dispatch.plan.analysis import Report
-from npu_dispatch.plan.texts import factor_text, memory_text, time_text
+from npu_dispatch.plan import spec, topology
+from npu_dispatch.plan.advice import (
+    advice,
+    choice,
+    factor_text,
+    memory_text,
+    time_text,
+)
+from npu_dispatch.plan.report import Operator, Report
 
-__all__ = ["remarks", "show"]
+__all__ = ["MEMORY", "comparison", "details", "remarks", "show", "show_list"]
 
+MEMORY = "peak memory"
 _MOST_ROWS = 8
+
+
+class Table(NamedTuple):
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1  # columns of words; those behind them are figures
+
+
+def comparison(reports: Sequence[Report]) -> Table:
+    """Return a row for each figure, with a column for each device."""
+    figures: dict[str, Callable[[Report], str]] = {
+        "predicted time": lambda r: time_text(r.step_us, r.least_us, r.most_us),
+        "verdict": lambda r: r.verdict,
+        "device works": lambda r: f"{r.device_bound:.0%}",
+        "device waits for launches": lambda r: f"{r.launch_bound:.0%}",
+        "device waits behind a sync": lambda r: f"{r.sync_bound:.0%}",
+        "device waits for other ranks": lambda r: f"{r.network_bound:.0%}",
+        "launches": lambda r: f"{r.launches:,.0f}",
+        "queue depth median / max": lambda r: (
+            f"{r.depth_median:,.0f} / {r.depth_max:,}"
+        ),
+        MEMORY: lambda r: memory_text(r.peak_allocated, r.memory, r.too_much),
+        "kernel times": lambda r: _origin(r.measured),
+        "steps seen": lambda r: str(r.steps),
+        "a step is": lambda r: r.step_is,
+    }
+    if not any(r.ranks for r in reports):
+        del figures["device waits for other ranks"]
+    if not any(r.measured for r in reports):
+        del figures["kernel times"]
+    return Table(
+        "plan",
+        ["a step", *(r.device for r in reports)],
+        [(name, *map(figure, reports)) for name, figure in figures.items()],
+    )
+
+
+def remarks(report: Report) -> list[str]:
+    """Return what is to be known of the figures of all devices, in sentences."""
+    graph = report.graph
+    if graph is None or graph.step_us is not None:
+        return report.notes
+    where = f"{graph.where}: " if graph.where else ""
+    refused = f"The step cannot be captured into a graph as it is: {where}"
+    return [*report.notes, refused + graph.why_not]
+
+
+def details(report: Report) -> Iterator[Table]:
+    """Return the tables of one device."""
+    if report.ranks:
+        yield Table(
+            "ranks",
+            ["ranks", "step", "exposed communication", "bound by"],
+            [
+                (
+                    f"{row.ranks:,}",
+                    time_text(row.step_us),
+                    f"{time_text(row.exposed_us)} ({row.exposed_us / row.step_us:.0%})",
+                    row.bound_by,
+                )
+                for row in report.ranks
+            ],
+            left=0,
+        )
+    yield Table(
+        "what if",
+        ["change", "step", "throughput"],
+        [
+            (w.what, time_text(w.step_us), factor_text(w.speedup))
+            for w in report.what_if
+        ],
+    )
+    if report.blames:
+        yield _lines(report)
+    # A mark on each of them would tell nothing.
+    marks = report.measured > 0
+    by_host = sorted(report.operators, key=lambda row: -row.host_us)
+    shown = dict.fromkeys([*report.operators[:_MOST_ROWS], *by_host[:_MOST_ROWS]])
+    yield Table(
+        "operators",
+        ["operator", "calls a step", "device", "host", *["kernel time"] * marks],
+        [_cells(operator)[: 4 + marks] for operator in shown],
+    )
+
+
+def _lines(report: Report) -> Table:
+    blames = report.blames[:_MOST_ROWS]
+    folder = _folder([blame.where for blame in blames])
+    return Table(
+        f"lines of {folder}" if folder else "lines",
+        ["line", "why", "times a step", "host", "device idle"],
+        [
+            (
+                blame.where.removeprefix(folder),
+                blame.reason,
+                f"{blame.times:,.1f}",
+                time_text(blame.host_us),
+                time_text(blame.idle_us),
+            )
+            for blame in blames
+        ],
+        left=2,
+    )
+
+
+def _folder(lines: Sequence[str]) -> str:
+    """Return the folder that all lines have in common, for it says little."""
+    known = [line.partition(" in ")[0] for line in lines if line != "?"]
+    parts = zip(*(line.split("/")[:-1] for line in known), strict=False)
+    same = takewhile(lambda part: len(set(part)) == 1, parts)
+    return "".join(f"{part[0]}/" for part in same)
+
+
+def _cells(operator: Operator) -> tuple[str, ...]:
+    return (
+        operator.name,
+        f"{operator.calls:,.1f}",
+        time_text(operator.device_us),
+        time_text(operator.host_us),
+        _origin(operator.measured),
+    )
+
+
+def _origin(measured: float) -> str:
+    if measured in (0, 1):
+        return "measured" if measured else "modelled"
+    return f"{measured:.0%} measured"
+
+
+def _console() -> Console:
+    # Names and errors may look like markup: list[int].
+    return Console(markup=False, emoji=False)
+
+
+def _print(console: Console, table: Table, of: str = "") -> None:
+    shown = rich.table.Table(title=f"{of}{table.title}", title_style="bold")
+    for i, name in enumerate(table.head):
+        shown.add_column(
+            name,
+            style=None if i else "cyan",
+            justify="left" if i < table.left else "right",
+            overflow="fold",
+        )
+    for cells in table.rows:
+        shown.add_row(*cells)
+    console.print(shown)
 
 
 def show(reports: Sequence[Report]) -> None:
     """Print what to do, one column a device, then each device's details."""
-    # Names and errors may look like markup: list[int].
-    console = Console(markup=False, emoji=False)
-    _what_to_do(console, reports)
-    table = Table(title="plan", title_style="bold")
-    table.add_column("a step", style="cyan")
-    for report in reports:
-        table.add_column(report.device, justify="right")
-    rows = {
-        "predicted time": [
-            time_text(r.step_us, r.least_us, r.most_us) for r in reports
-        ],
-        "verdict": [r.verdict for r in reports],
-        "device works": [f"{r.device_bound:.0%}" for r in reports],
-        "device waits for launches": [f"{r.launch_bound:.0%}" for r in reports],
-        "device waits behind a sync": [f"{r.sync_bound:.0%}" for r in reports],
-        "device waits for other ranks": [f"{r.network_bound:.0%}" for r in reports],
-        "launches": [f"{r.launches:,.0f}" for r in reports],
-        "queue depth median / max": [
-            f"{r.depth_median:,.0f} / {r.depth_max:,}" for r in reports
-        ],
-        "peak memory": [
-            memory_text(r.peak_allocated, r.memory, r.too_much) for r in reports
-        ],
-        "steps seen": [str(r.steps) for r in reports],
-        "a step is": [r.step_is for r in reports],
-    }
-    if not any(r.ranks for r in reports):
-        del rows["device waits for other ranks"]
-    for name, cells in rows.items():
-        table.add_row(name, *cells)
-    console.print(table)
-    for report in reports:
-        _details(console, report)
-
-
-def _what_to_do(console: Console, reports: Sequence[Report]) -> None:
+    console = _console()
     console.print("what to do", style="bold")
     if sentence := choice(reports):
         console.print(sentence)
@@ -64,66 +188,34 @@ def _what_to_do(console: Console, reports: Sequence[Report]) -> None:
             console.print(report.device, style="cyan")
         for number, sentence in enumerate(sentences, 1):
             console.print(Padding(f"{number}. {sentence}", (0, 0, 0, 2)))
-
-
-def remarks(report: Report) -> list[str]:
-    """Return what is to be known of the figures, and why there is no graph's."""
-    graph = report.graph
-    if graph is None or graph.step_us is not None:
-        return report.notes
-    where = f"{graph.where}: " if graph.where else ""
-    refused = f"The step cannot be captured into a graph as it is: {where}"
-    return [*report.notes, refused + graph.why_not]
-
-
-def _ranks(console: Console, report: Report) -> None:
-    table = Table(title=f"{report.device}: ranks", title_style="bold")
-    for name in ("ranks", "step", "exposed communication", "bound by"):
-        table.add_column(name, justify="left" if name == "bound by" else "right")
-    for row in report.ranks:
-        exposed = f"{time_text(row.exposed_us)} ({row.exposed_us / row.step_us:.0%})"
-        table.add_row(f"{row.ranks:,}", time_text(row.step_us), exposed, row.bound_by)
-    console.print(table)
-
-
-def _details(console: Console, report: Report) -> None:
-    if report.ranks:
-        _ranks(console, report)
-    what_if = Table(title=f"{report.device}: what if", title_style="bold")
-    what_if.add_column("change", style="cyan")
-    what_if.add_column("step", justify="right")
-    what_if.add_column("throughput", justify="right")
-    for row in report.what_if:
-        what_if.add_row(row.what, time_text(row.step_us), factor_text(row.speedup))
-    console.print(what_if)
-    for sentence in remarks(report):
+    _print(console, comparison(reports))
+    for sentence in remarks(reports[0]):
         console.print(sentence)
-    if report.blames:
-        blames = Table(title=f"{report.device}: lines", title_style="bold")
-        blames.add_column("line", style="cyan", overflow="fold")
-        blames.add_column("why")
-        for name in ("times", "host", "device idle"):
-            blames.add_column(name, justify="right")
-        for blame in report.blames[:_MOST_ROWS]:
-            blames.add_row(
-                blame.where,
-                blame.reason,
-                f"{blame.times:,.1f}",
-                time_text(blame.host_us),
-                time_text(blame.idle_us),
-            )
-        console.print(blames)
-    operators = Table(title=f"{report.device}: operators", title_style="bold")
-    operators.add_column("operator", style="cyan")
-    for name in ("calls a step", "device", "host"):
-        operators.add_column(name, justify="right")
-    by_host = sorted(report.operators, key=lambda row: -row.host_us)
-    shown = dict.fromkeys([*report.operators[:_MOST_ROWS], *by_host[:_MOST_ROWS]])
-    for operator in shown:
-        operators.add_row(
-            operator.name,
-            f"{operator.calls:,.1f}",
-            time_text(operator.device_us),
-            time_text(operator.host_us),
-        )
-    console.print(operators)
+    for report in reports:
+        for table in details(report):
+            _print(console, table, f"{report.device}: ")
+
+
+def show_list() -> None:
+    """Print what devices and networks there are, and where figures are from."""
+    specs = {name: spec.load(name) for name in spec.built_in()}
+    links = {name: topology.load(name) for name in spec.built_in(topology.FOLDER)}
+    devices, networks = [], []
+    for name, device in specs.items():
+        memory, tflops = device.numbers["memory"], device.numbers["tflops"]
+        rates = memory["gb_per_s"], tflops["fp16"], tflops["fp32"]
+        figures = f"{rates[0]:,.0f}", f"{rates[1]:,.1f}", f"{rates[2]:,.1f}"
+        devices.append((name, device.name, f"{memory['gib']:g} GiB", *figures))
+    for name, at in links.items():
+        inside = f"{1e-9 / at.inside.beta:,.4g}"
+        across = at.across and f"{at.links_across} x {1e-9 / at.across.beta:,.4g}"
+        networks.append((name, at.name, f"{at.per_host:,}", inside, across or ""))
+    console = _console()
+    rates_head = ["memory", "GB/s", "fp16\nTFLOP/s", "fp32\nTFLOP/s"]
+    _print(console, Table("specs", ["name", "device", *rates_head], devices, left=2))
+    # Beside the devices they would be as wide as two terminals.
+    sources = [(name, device.source, device.date) for name, device in specs.items()]
+    _print(console, Table("sources", ["name", "source", "date"], sources, left=3))
+    links_head = ["ranks of\na host", "GB/s\ninside", "GB/s\nacross"]
+    head = ["name", "what", *links_head]
+    _print(console, Table("topologies", head, networks, left=2))

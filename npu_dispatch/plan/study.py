@@ -1,31 +1,145 @@
-"""The report of a recorded program for each device."""
+"""The report of a recorded program for a device, and for more ranks or fewer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from npu_dispatch.plan.analysis import Graph, Report, WhatIf, analyse
-from npu_dispatch.plan.kernels.times import KernelTimes
-from npu_dispatch.plan.network.ranks import Network, rank_times, with_collectives
-from npu_dispatch.plan.recording import Recording
-from npu_dispatch.plan.run import Run
-from npu_dispatch.plan.sheet import Sheet
-from npu_dispatch.plan.simulate import Speeds, run_of, step_ns
-from npu_dispatch.plan.stated import measured_ns
+import numpy as np
 
-__all__ = ["Memory", "Recorded", "Subject", "study"]
+from npu_dispatch.plan.kernel_times import KernelTimes
+from npu_dispatch.plan.report import Graph, RankTime, Report, WhatIf, analyse
+from npu_dispatch.plan.simulate import Act, Recording, Run, Simulation
+from npu_dispatch.plan.spec import Spec
+from npu_dispatch.plan.topology import Topology
 
-# The host of a replay: it launches once.
-_NO_HOST = 1e9
+__all__ = ["Network", "Recorded", "counts", "study"]
+
+_LEAST_TOLD = 1024
 # What is asked: how fast the parts are, how much work, and the gain of that.
 _CASES = (
-    ("host 2x faster", Speeds(host=2.0), 1.0),
-    ("device 2x faster", Speeds(device=2.0), 1.0),
-    ("both 2x faster", Speeds(host=2.0, device=2.0), 1.0),
-    ("2x the work of each kernel", Speeds(work=2.0), 2.0),
-    ("4x the work of each kernel", Speeds(work=4.0), 4.0),
+    ("host 2x faster", {"host": 2.0}, 1.0),
+    ("device 2x faster", {"device": 2.0}, 1.0),
+    ("both 2x faster", {"host": 2.0, "device": 2.0}, 1.0),
+    ("2x the work of each kernel", {"work": 2.0}, 2.0),
+    ("4x the work of each kernel", {"work": 4.0}, 4.0),
 )
+# The host of a replay launches once.
+_REPLAYED = ("step in a graph", {"host": 1e9}, 1.0)
+# A recording knows the size of elements only. The more common type comes first.
+_TYPES = {
+    8: ("float64", "int64"),
+    4: ("float32", "int32"),
+    2: ("bfloat16", "float16"),
+    1: ("int8", "uint8", "bool"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A topology, and how many ranks of it the program was told that there are."""
+
+    topology: Topology
+    ranks: int
+
+    def times(
+        self, works: Sequence[dict[str, Any]], meant: int
+    ) -> list[tuple[float, str]]:
+        """Return the ns of each work among so many ranks, and its link.
+
+        It is -1 for what is no collective.
+        """
+        return [
+            self._time(work, meant) if work["type"] == "collective" else (-1.0, "")
+            for work in works
+        ]
+
+    def ns(
+        self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float] = ()
+    ) -> list[float]:
+        """Return the ns of each collective among so many ranks, and those of others."""
+        found = [ns for ns, _ in self.times(works, meant)]
+        rest = others or [-1.0] * len(found)
+        return [max(ns, other) for ns, other in zip(found, rest, strict=True)]
+
+    def _time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
+        kind, group = work["kind"], work["ranks"]
+        # A message has two ranks, whatever the size of the job.
+        if kind != "send":
+            group = _grown(group, self.ranks, meant)
+        group = [rank for rank in group if rank < meant]
+        if len(group) < 2:
+            return 0.0, ""
+        # As many such groups have ranks on the host of the first one.
+        per_host = self.topology.per_host
+        first = group[0] // per_host * per_host
+        end = min(first + per_host, meant)
+        members = sum(first <= rank < end for rank in group)
+        seconds, link = self.topology.seconds(
+            kind, work["bytes"], group, sharing=max((end - first) // members, 1)
+        )
+        return seconds * 1e9, link
+
+
+def _grown(group: Sequence[int], recorded: int, meant: int) -> Sequence[int]:
+    """Return the group in a job of another size.
+
+    One that goes in equal strides up to the end of the job goes up to the end of the
+    other one, too. That of tensor parallelism, say, stays as it is.
+    """
+    if recorded == 1:
+        return range(meant)
+    if len(group) < 2:
+        return group
+    stride = group[1] - group[0] or 1
+    if list(group) != list(range(group[0], recorded, stride)):
+        return group
+    return range(group[0], meant, stride)
+
+
+def counts(topology: Topology, ranks: int) -> list[int]:
+    """Return the numbers of ranks to tell of: powers of two, and that of the job."""
+    most = max(_LEAST_TOLD, ranks) if topology.across else topology.per_host
+    return sorted({1 << i for i in range(most.bit_length())} | {ranks})
+
+
+def _rank_times(
+    recording: Recording,
+    simulation: Simulation,
+    network: Network,
+    alone: Report,
+    measured: Sequence[float],
+) -> list[RankTime]:
+    """Return the times of a step on 1, 2, 4... ranks, and on those of the job.
+
+    `alone` is the report of the run whose collectives take no time. `measured` are
+    times of other work, where they are known.
+    """
+    works = recording.program.works
+    entries = recording.entries
+    launched = entries["what"][entries["act"] == Act.LAUNCH]
+    calls = np.bincount(launched, minlength=len(works)).tolist()
+    least = simulation.step_ns(network.ns(works, 1, measured))
+    parts = {
+        "device": alone.device_bound * least,
+        "launches": alone.launch_bound * least,
+        "syncs": alone.sync_bound * least,
+    }
+    told = []
+    for ranks in counts(network.topology, network.ranks):
+        seen = simulation.step_ns(network.ns(works, ranks, measured))
+        exposed = max(seen - least, 0.0)
+        of_link: dict[str, float] = defaultdict(float)
+        for (ns, link), n in zip(network.times(works, ranks), calls, strict=True):
+            if link:
+                of_link[link] += ns * n
+        link = max(of_link, key=lambda link: of_link[link], default="")
+        all_parts = {**parts, link: exposed} if link else parts
+        bound = max(all_parts, key=lambda part: all_parts[part])
+        told.append(RankTime(ranks, seen / 1e3, exposed / 1e3, bound))
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,85 +148,66 @@ class Recorded:
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes at most, and how they came to be: (bytes, line), growing."""
-
-    allocated: int
-    reserved: int
-    growth: Sequence[tuple[int, str]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What was recorded of a program, beside its launches."""
-
-    script: str
-    step_is: str
-    memory: Memory
-    why_no_graph: tuple[str, str] | None  # what was said, and where
-    captured: bool
-    host_speed: float = 1.0  # of the host that is meant, divided by this one's
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
 def study(
     recording: Recording,
-    subject: Subject,
-    sheet: Sheet,
+    spec: Spec,
     line_of: Callable[[int], str],
+    *,
+    why_no_graph: tuple[str, str] | None = None,
+    captured: bool = False,
+    growth: Sequence[tuple[int, str]] = (),
+    host_speed: float = 1.0,
     kernels: KernelTimes | None = None,
     network: Network | None = None,
+    **facts: Any,
 ) -> Recorded:
+    """Return what the recorded program does on a device.
+
+    A step was `captured` into a graph, or not, for a reason and at a line.
+    `growth`: the bytes that were allocated at most, and the lines, growing. `facts`
+    are fields of the report.
+    """
     quiet, usual = recording.quiet()
-    meant = subject.host_speed
+    simulation = Simulation(quiet, spec, host_speed)
     works = recording.program.works
-    measured = measured_ns(works, kernels) if kernels else []
-    stated = measured
-    if network is not None:
-        stated = with_collectives(measured, network.ns(works, network.ranks))
-
-    def step(speeds: Speeds = Speeds()) -> float:  # noqa: B008 (frozen)
-        faster = Speeds(speeds.host * meant, speeds.device, speeds.work)
-        return step_ns(quiet, sheet, faster, stated)
-
-    run = run_of(quiet, sheet, line_of, Speeds(host=meant), stated)
-    seen = step()
+    measured = [_measured_ns(work, kernels) for work in works] if kernels else []
+    stated = network.ns(works, network.ranks, measured) if network else measured
+    run = simulation.run(line_of, stated)
+    seen = simulation.step_ns(stated)
     what_if = []
-    for what, speeds, gain in _CASES:
-        ns = step(speeds)
+    for what, speeds, gain in (*_CASES, *([_REPLAYED] if captured else [])):
+        ns = simulation.step_ns(stated, **speeds)
         what_if.append(WhatIf(what, ns / 1e3, gain * seen / ns if ns else 0.0))
-    graph = None
-    if subject.captured:
-        ns = step(Speeds(host=_NO_HOST))
-        graph = Graph(ns / 1e3, "", "")
-        what_if.append(WhatIf("step in a graph", ns / 1e3, seen / ns if ns else 0.0))
-    elif subject.why_no_graph:
-        graph = Graph(None, *subject.why_no_graph)
-    limit = int(sheet.numbers["memory"]["gib"] * 2**30)
-    beyond = [line for size, line in subject.memory.growth if size > limit]
-    most = max((size for size, _ in subject.memory.growth), default=0)
+    graph = Graph(what_if[-1].step_us) if captured else None
+    if why_no_graph and not captured:
+        graph = Graph(None, *why_no_graph)
+    beyond = [(size, line) for size, line in growth if size > spec.memory]
     report = analyse(
         run,
-        sheet.name,
+        spec.name,
         step_ns=seen,
-        step_is=subject.step_is,
         what_if=what_if,
         graph=graph,
-        notes=subject.notes,
-        script=subject.script,
         least_us=seen / 1e3,
-        most_us=step(Speeds(host=1 / usual)) / 1e3,
-        peak_allocated=subject.memory.allocated,
-        peak_reserved=subject.memory.reserved,
-        memory=limit,
-        too_much=max(most - limit, 0),
-        too_much_at=beyond[0] if beyond else "",
+        most_us=simulation.step_ns(stated, host=1 / usual) / 1e3,
+        memory=spec.memory,
+        too_much=max(size for size, _ in beyond) - spec.memory if beyond else 0,
+        too_much_at=beyond[0][1] if beyond else "",
+        **facts,
     )
     if network is not None:
-        speeds = Speeds(host=meant)
-        without = with_collectives(measured, network.ns(works, 1))
-        alone = analyse(run_of(quiet, sheet, line_of, speeds, without), sheet.name)
-        ranks = rank_times(quiet, sheet, network, alone, speeds, measured)
+        unlinked = simulation.run(line_of, network.ns(works, 1, measured))
+        alone = analyse(unlinked, spec.name)
+        ranks = _rank_times(quiet, simulation, network, alone, measured)
         report = replace(report, ranks=ranks)
     return Recorded(run, report)
+
+
+def _measured_ns(work: Mapping[str, Any], kernels: KernelTimes) -> float:
+    """Return the time of a work; -1 where it was not measured."""
+    if work["type"] == "work" and work["kind"] == "kernel":
+        for dtype in _TYPES.get(work["itemsize"], ()):
+            ns = kernels.ns(work["name"], work["shapes"], dtype)
+            if ns is not None:
+                return ns
+    return -1.0

@@ -20,8 +20,6 @@ from torch.utils import _pytree as pytree
 from npu_dispatch import _C
 from npu_dispatch.whole_step.training import Training
 
-__all__ = ["Watched", "count_step", "exact", "exact_spec", "hooks", "host_draws"]
-
 # Their values of one type are equal only where nothing tells them apart.
 _PLAIN = (
     *(NoneType, bool, int, str, bytes),

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["OnDevice"]
-
 # Optimizers whose fused kernels take the rate as a tensor, and those that take it so
 # wherever they use it. Others have it as a number in their kernels, and a graph would
 # keep that number.

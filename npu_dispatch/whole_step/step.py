@@ -23,8 +23,6 @@ from npu_dispatch.whole_step import depends
 from npu_dispatch.whole_step.optimizer import OnDevice
 from npu_dispatch.whole_step.training import Function, Training
 
-__all__ = ["CompiledStep"]
-
 _log = logging.getLogger(__name__)
 
 # What graphs depend on may change so often, and once more for so many replays.

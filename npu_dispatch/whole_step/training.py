@@ -10,8 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Training"]
-
 Function = Callable[..., Any]
 
 

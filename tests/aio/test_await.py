@@ -1,12 +1,13 @@
-"""`await event` and `await stream`, on both loops."""
+"""`await event`, `await stream` and awaits of interprocess events, on both loops."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
-import threading
+import subprocess
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -175,8 +176,6 @@ def test_closed_loops_leave_neither_memory_nor_descriptors(new_loop, stream, gat
 
 
 def test_loops_in_many_threads_do_not_disturb_each_other(new_loop):
-    failures = []
-
     def work(number):
         async def main():
             stream = torch.npu.Stream()
@@ -187,18 +186,13 @@ def test_loops_in_many_threads_do_not_disturb_each_other(new_loop):
                     x = torch.full((100,), value, device="npu")
                     host.copy_(x, non_blocking=True)
                 await stream
-                if host[-1] != value:
-                    failures.append((number, i))
+                assert host[-1] == value, (number, i)
 
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(main())
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
 
 
 async def test_ten_thousand_awaits_end_with_few_wake_ups(stream, gate):
@@ -238,9 +232,7 @@ async def test_other_coroutines_run_between_batches_of_completions(stream, gate)
     await asyncio.gather(*waiting)
 
 
-async def test_completions_that_arrive_within_a_turn_are_not_a_second_batch_in_it(
-    stream, gate, new_gate
-):
+async def test_completions_within_a_turn_are_no_second_batch(stream, gate, new_gate):
     """The loop reads a pipe of ours between a batch and the port's descriptor.
 
     Both descriptors become readable while a batch is left over, ours first. When ours
@@ -293,3 +285,87 @@ def test_awaiting_outside_of_a_loop_says_so(stream, gate):
     gate.close(stream)
     with pytest.raises(RuntimeError, match="no running event loop"):
         stream.__await__().send(None)
+
+
+async def test_a_record_of_this_process_is_awaited(stream, gate):
+    event, order = torch.npu.Event(interprocess=True), []
+    await event  # never recorded
+    gate.close(stream)
+    event.record(stream)
+
+    async def other():
+        await asyncio.sleep(0)
+        order.append(event.query())
+        gate.open()
+
+    task = asyncio.create_task(other())
+    await event
+    order.append(event.query())
+    await task
+    assert order == [False, True]
+    await aio.wait(event)
+
+
+async def test_the_failure_of_the_work_before_it_is_raised(stream, gate):
+    event = torch.npu.Event(interprocess=True)
+    gate.close(stream)  # a stream that has failed takes no record
+    with torch.npu.stream(stream):
+        torch.zeros(2, device="npu")[torch.tensor([5]).npu()]
+    event.record(stream)
+    gate.open()
+
+    with pytest.raises(torch.npu.DeviceError, match="out of bounds"):
+        await event
+    torch.npu.clear_error(stream)
+
+
+# Records the event when it is told to, behind work that stands still until then.
+CHILD = """
+import sys, torch
+event = torch.npu.Event.from_ipc_handle(0, bytes.fromhex(sys.argv[1]))
+gate = torch.npu.ExternalEvent()
+gate.wait(torch.npu.current_stream())
+event.record()
+print("recorded", flush=True)
+sys.stdin.readline()
+gate.record(torch.npu.Stream())
+torch.npu.synchronize()
+"""
+
+
+@pytest.fixture
+def recorded_elsewhere(python):
+    """An event that another process has recorded, and that process."""
+    event = torch.npu.Event(interprocess=True)
+    arguments = ("-c", CHILD, event.ipc_handle().hex())
+    child = python.start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout.readline() == "recorded\n"
+    yield event, child
+    child.stdin.close()
+    child.stdout.close()
+    assert child.wait(60) == 0
+
+
+async def test_a_record_of_another_process_is_awaited(recorded_elsewhere):
+    event, child = recorded_elsewhere
+    waiter = asyncio.ensure_future(aio.wait(event))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiter.done()
+    assert not event.query()
+
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    await waiter
+    assert event.query()
+
+
+def test_its_number_is_no_event_of_the_engine():
+    event = torch.npu.Event(interprocess=True)
+    event.record()
+    event.synchronize()
+    timed = torch.npu.Event(enable_timing=True)
+    timed.record()
+
+    with pytest.raises(RuntimeError, match="interprocess event"):
+        timed.elapsed_time(event)

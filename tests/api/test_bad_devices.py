@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -63,40 +58,3 @@ def test_peers_name_the_one_that_is_wrong():
         npu.can_device_access_peer(99, 0)
     with pytest.raises(AssertionError, match=r"Invalid peer device id 99"):
         npu.can_device_access_peer(0, 99)
-
-
-def test_ipc_collect_removes_what_a_killed_process_left(child_environment):
-    code = """
-import os, signal
-import npu_dispatch, torch
-event = torch.npu.Event(interprocess=True)
-name = event.ipc_handle().decode()
-print(name, os.path.exists(f"/dev/shm/{name}"), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    mine = npu.Event(interprocess=True)
-    died = subprocess.run(
-        [sys.executable, "-c", code],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-    )
-    name, was_there = died.stdout.split()
-
-    npu.ipc_collect()
-
-    assert was_there == "True"
-    assert not (Path("/dev/shm") / name).exists()
-    assert (Path("/dev/shm") / os.fsdecode(mine.ipc_handle())).is_file()
-
-
-def test_ipc_collect_leaves_the_events_of_other_containers():
-    """Which may share /dev/shm, and whose process numbers mean nothing here."""
-    theirs = Path(f"/dev/shm/npu_event-999999999-1-{os.getpid()}")
-    theirs.touch(0o600)
-    try:
-        npu.ipc_collect()
-
-        assert theirs.is_file()
-    finally:
-        theirs.unlink()

@@ -107,7 +107,7 @@ def test_a_device_is_named_by_a_valid_index(call):
 
 
 def test_memory_faults_are_placed():
-    from npu_dispatch.npu.debugging.faults import _inject_memory_fault
+    from npu_dispatch.npu.vendor.faults import _inject_memory_fault
 
     x = torch.empty(5 << 20, dtype=torch.uint8, device="npu")
     address = x.data_ptr()
@@ -124,7 +124,7 @@ def test_memory_faults_are_placed():
 
 
 def test_stress_detection_passes_or_says_what_was_injected():
-    from npu_dispatch.npu.debugging.faults import _inject_stress_result
+    from npu_dispatch.npu.vendor.faults import _inject_stress_result
 
     assert torch.npu.stress_detect() == 0
     _inject_stress_result(2)

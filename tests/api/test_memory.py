@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
-import shutil
-import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from c_library import compiled
 from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT
 
 MIB = 1 << 20
@@ -49,20 +51,27 @@ long my_freed(void) { return freed; }
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> str:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "the tests need a C compiler"
-    folder = tmp_path_factory.mktemp("allocator")
-    (folder / "alloc.c").write_text(ALLOCATOR)
-    command = [compiler, "-shared", "-fPIC", "alloc.c", "-o", "liballoc.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    return str(folder / "liballoc.so")
+    source = tmp_path_factory.mktemp("allocator") / "alloc.c"
+    source.write_text(ALLOCATOR)
+    return str(compiled(source))
+
+
+@pytest.fixture
+def plugged(library) -> tuple[Any, ctypes.CDLL]:
+    """The allocator of the library, and its counts."""
+    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+    return allocator, ctypes.CDLL(library)
+
+
+def take() -> torch.Tensor:
+    return torch.empty(MIB, dtype=torch.uint8, device="npu")
 
 
 def test_memory_of_a_pool_serves_only_the_pool():
     pool = torch.npu.MemPool()
     with torch.npu.use_mem_pool(pool):
-        inside = torch.empty(MIB, dtype=torch.uint8, device="npu")
-    outside = torch.empty(MIB, dtype=torch.uint8, device="npu")
+        inside = take()
+    outside = take()
 
     [segment] = pool.snapshot()
     here = range(segment["address"], segment["address"] + segment["total_size"])
@@ -72,10 +81,10 @@ def test_memory_of_a_pool_serves_only_the_pool():
 
     address = inside.data_ptr()
     del inside
-    again = torch.empty(MIB, dtype=torch.uint8, device="npu")
+    again = take()
     assert again.data_ptr() != address  # free, and still the pool's
     with torch.npu.use_mem_pool(pool):
-        assert torch.empty(MIB, dtype=torch.uint8, device="npu").data_ptr() == address
+        assert take().data_ptr() == address
 
 
 def test_a_pool_gives_its_free_memory_back_when_it_goes():
@@ -125,15 +134,10 @@ def test_pools_and_graphs_have_one_name_space():
 
 
 def test_a_pool_is_its_threads_own():
-    import threading
-
     pool, made = torch.npu.MemPool(), []
 
-    def allocate():
-        made.append(torch.empty(MIB, dtype=torch.uint8, device="npu"))
-
     with torch.npu.use_mem_pool(pool):
-        thread = threading.Thread(target=allocate)
+        thread = threading.Thread(target=lambda: made.append(take()))
         thread.start()
         thread.join()
 
@@ -170,9 +174,6 @@ print(use(False), use(True))
 
 
 def test_a_capture_inside_a_pool_has_its_own_memory_and_leaves_the_pool_in_use():
-    def take():
-        return torch.empty(MIB, dtype=torch.uint8, device="npu")
-
     pool, graph, stream = torch.npu.MemPool(), torch.npu.NPUGraph(), torch.npu.Stream()
     with torch.npu.stream(stream), torch.npu.use_mem_pool(pool):
         address = take().data_ptr()
@@ -204,11 +205,8 @@ with torch.npu.stream(stream):
     assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["refused"]
 
 
-def test_a_pool_takes_its_memory_from_the_users_allocator(library):
-    import ctypes
-
-    counts = ctypes.CDLL(library)
-    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+def test_a_pool_takes_its_memory_from_the_users_allocator(plugged):
+    allocator, counts = plugged
     pool = torch.npu.MemPool(allocator.allocator())
     before = counts.my_allocated()
 
@@ -228,19 +226,23 @@ def test_a_pool_takes_its_memory_from_the_users_allocator(library):
     assert y.tolist() == z.tolist() == [2] * 1000
 
 
-def test_the_whole_process_uses_the_users_allocator(library, python):
-    code = """
-import ctypes, sys
-import npu_dispatch, torch
+PLUGGED = """
+import ctypes, gc, sys
+import torch
+counts = ctypes.CDLL(sys.argv[1])
 allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
 assert torch.npu.get_allocator_backend() == "native"
 torch.npu.change_current_allocator(allocator)
+"""
+
+
+def test_the_whole_process_uses_the_users_allocator(library, python):
+    code = """
 assert torch.npu.get_allocator_backend() == "pluggable"
 x = torch.ones(1000, device="npu")
 for _ in range(100):
     x = x * 1.0 + 0.0
 assert x.sum().item() == 1000
-counts = ctypes.CDLL(sys.argv[1])
 assert counts.my_allocated() >= 4000 * 200
 assert torch.npu.memory_allocated() == 0
 for bad in (lambda: torch.npu.change_current_allocator(allocator),
@@ -253,17 +255,12 @@ del x
 torch.npu.synchronize()
 assert counts.my_freed() == counts.my_allocated()
 """
-    result = python(code, library)
+    result = python(PLUGGED + code, library)
     assert result.stdout.split() == ["RuntimeError", "OutOfMemoryError"]
 
 
 def test_a_graph_keeps_the_memory_that_the_users_allocator_gave_it(library, python):
     code = """
-import ctypes, gc, sys
-import torch
-counts = ctypes.CDLL(sys.argv[1])
-allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
-torch.npu.change_current_allocator(allocator)
 x, graph = torch.ones(1000, device="npu"), torch.npu.NPUGraph()
 torch.npu.synchronize()
 before = counts.my_allocated(), counts.my_freed()
@@ -288,27 +285,20 @@ torch.npu.synchronize()
 torch.npu.empty_cache()
 print(counts.my_freed() - counts.my_allocated())
 """
-    assert python(code, library).stdout.split() == ["0", "True", "0"]
+    assert python(PLUGGED + code, library).stdout.split() == ["0", "True", "0"]
 
 
 @pytest.mark.parametrize("end", INPUT_ENDS.values(), ids=INPUT_ENDS)
-def test_a_replay_knows_that_memory_of_the_users_allocator_was_freed(
-    library, python, end
-):
+def test_a_replay_knows_that_the_users_memory_was_freed(library, python, end):
     said = python(REPLAYED_WITHOUT_INPUT.replace("END", end), library).stdout
     assert said.split() == ["9.0", "True"]
 
 
 FREES = """
-import ctypes, sys
-import torch
 from torch.npu import DeviceError
 from npu_dispatch import _C
 sys.path.append(sys.argv[2])
 from held_stream import Held
-counts = ctypes.CDLL(sys.argv[1])
-allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
-torch.npu.change_current_allocator(allocator)
 torch.npu.init()
 side = torch.npu.Stream()
 %s
@@ -358,7 +348,7 @@ except DeviceError: torch.npu.clear_error()
 @pytest.mark.parametrize("where", FREED_WHERE)
 def test_memory_of_the_users_allocator_is_freed_without_a_wait(library, python, where):
     support = str(Path(__file__).parent.parent / "support")
-    python(FREES % FREED_WHERE[where], library, support)
+    python(PLUGGED + FREES % FREED_WHERE[where], library, support)
 
 
 def test_the_users_allocator_hears_of_what_else_happens(library, python):
@@ -397,11 +387,8 @@ for bad in ("f", -1, None):
     assert lines == ["[1, 2, 1, 1, 1] 0.25", "refused", "refused", "refused"]
 
 
-def test_memory_of_the_users_allocator_forgets_an_erased_stream(library):
-    import ctypes
-
-    counts = ctypes.CDLL(library)
-    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+def test_memory_of_the_users_allocator_forgets_an_erased_stream(plugged):
+    allocator, counts = plugged
     pool = torch.npu.MemPool(allocator)
     gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
     with torch.npu.use_mem_pool(pool):
@@ -420,12 +407,11 @@ def test_memory_of_the_users_allocator_forgets_an_erased_stream(library):
     assert freed == before + 4000
 
 
-def test_the_allocator_cannot_change_once_memory_was_used(library):
+def test_the_allocator_cannot_change_once_memory_was_used(plugged):
     torch.ones(1, device="npu")
-    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
 
     with pytest.raises(RuntimeError, match="already initialized"):
-        torch.npu.change_current_allocator(allocator)
+        torch.npu.change_current_allocator(plugged[0])
 
 
 def test_a_missing_library_or_function_is_named(library, tmp_path):
@@ -447,7 +433,7 @@ def test_erase_stream_lets_memory_be_reused_at_once():
     assert torch.npu.memory_stats()["active.all.current"] == before - 1
     gate.record()
     side.synchronize()
-    with pytest.raises(TypeError, match="expected a Tensor"):
+    with pytest.raises(TypeError, match="must be a Tensor, but got int"):
         torch.npu.erase_stream(1, side)
 
 

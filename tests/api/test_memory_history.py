@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -17,24 +18,28 @@ def history():
     torch.npu.memory._record_memory_history(None, clear_history=True)
 
 
+def actions(address: int) -> list[str]:
+    """Return what became of the memory there."""
+    steps = torch.npu.memory._snapshot()["device_traces"][0]
+    mine = [step["action"] for step in steps if step.get("addr") == address]
+    return [action for action in mine if not action.startswith("segment")]
+
+
+def blocks(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
+    return [b for segment in snapshot["segments"] for b in segment["blocks"]]
+
+
 def test_history_tells_who_allocated_and_freed(history):
     x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
     address = x.data_ptr()
-    snapshot = torch.npu.memory._snapshot()
-    [block] = [
-        block
-        for segment in snapshot["segments"]
-        for block in segment["blocks"]
-        if block["address"] == address
-    ]
+    found = blocks(torch.npu.memory._snapshot())
+    [block] = [block for block in found if block["address"] == address]
     assert block["state"] == "active_allocated"
     assert any("test_history_tells" in frame["name"] for frame in block["frames"])
 
     del x
+    assert actions(address) == ["alloc", "free_requested", "free_completed"]
     steps = torch.npu.memory._snapshot()["device_traces"][0]
-    mine = [step["action"] for step in steps if step.get("addr") == address]
-    mine = [action for action in mine if not action.startswith("segment")]
-    assert mine == ["alloc", "free_requested", "free_completed"]
     assert all(step["frames"] for step in steps if step["action"] == "alloc")
 
 
@@ -46,15 +51,11 @@ def test_history_shows_a_free_that_another_stream_delays(history):
     x.record_stream(side)
     del x
 
-    def seen():
-        steps = torch.npu.memory._snapshot()["device_traces"][0]
-        return [s["action"] for s in steps if s.get("addr") == address][-1]
-
-    assert seen() == "free_requested"
+    assert actions(address)[-1] == "free_requested"
     gate.record()
     side.synchronize()
     torch.npu.memory_stats()  # looks at what was pending
-    assert seen() == "free_completed"
+    assert actions(address)[-1] == "free_completed"
 
 
 def test_a_dump_is_what_the_visualiser_reads(history, tmp_path):
@@ -101,8 +102,7 @@ def test_frames_of_generated_code_name_their_node(history, tmp_path):
             return x.repeat(3 * MIB)
 
     def nodes(snapshot) -> set[str]:
-        blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
-        frames = [f for b in blocks for f in b.get("frames", ())]
+        frames = [f for b in blocks(snapshot) for f in b.get("frames", ())]
         return {f["fx_node_name"] for f in frames if "fx_node_name" in f}
 
     from torch.fx import experimental
@@ -119,22 +119,14 @@ def test_frames_of_generated_code_name_their_node(history, tmp_path):
     assert y.numel() == 3 * MIB
 
 
-def test_history_leaves_out_what_is_to_be_skipped():
+def test_history_leaves_out_what_is_to_be_skipped(history):
     torch.npu.memory._record_memory_history(
         clear_history=True, skip_actions=["free_requested", "snapshot"]
     )
-    try:
-        x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
-        address = x.data_ptr()
-        del x
-        steps = torch.npu.memory._snapshot()["device_traces"][0]
-    finally:
-        torch.npu.memory._record_memory_history(None, clear_history=True)
-    mine = [step["action"] for step in steps if step.get("addr") == address]
-    assert [a for a in mine if not a.startswith("segment")] == [
-        "alloc",
-        "free_completed",
-    ]
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    address = x.data_ptr()
+    del x
+    assert actions(address) == ["alloc", "free_completed"]
     with pytest.raises(RuntimeError, match="skip_actions"):
         torch.npu.memory._record_memory_history(skip_actions=["frees"])
 
@@ -148,8 +140,7 @@ def test_the_context_state_keeps_the_stacks_of_memory_in_use_only(history):
 
     named = [
         block["address"]
-        for segment in snapshot["segments"]
-        for block in segment["blocks"]
+        for block in blocks(snapshot)
         if any("test_the_context_state" in f["name"] for f in block["frames"])
     ]
     assert named == [x.data_ptr()]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.npu.monitoring import load
+from npu_dispatch.npu.runtime import load
 
 SENSORS = ["utilization", "memory_usage", "temperature", "power_draw", "clock_rate"]
 
@@ -71,10 +71,8 @@ def test_a_device_computes_as_long_as_its_launchers_run(monkeypatch):
     # A stream whose launches were all inline has none.
     launchers = {stream.thread for stream in load._streams(0)} - {0}
     names = [Path(f"/proc/self/task/{n}/comm").read_text() for n in launchers]
-    ran = [
-        SimpleNamespace(id=n, user_time=1.0, system_time=0.5)
-        for n in {os.getpid(), *launchers}
-    ]
+    threads = {os.getpid(), *launchers}
+    ran = [SimpleNamespace(id=n, user_time=1.0, system_time=0.5) for n in threads]
     process = SimpleNamespace(threads=lambda: ran)
     monkeypatch.setattr(load, "psutil", SimpleNamespace(Process=lambda: process))
     # Of a driver that has its launchers run the kernels.
@@ -96,12 +94,3 @@ def test_copies_are_those_of_the_streams_and_not_waits_for_a_value():
         host.copy_(x, non_blocking=True)
     torch.npu.synchronize()
     assert load._copying_ns(0) > before
-
-
-def test_processes_are_listed_with_their_memory():
-    x = torch.ones(4, device="npu")
-    lines = torch.npu.list_gpu_processes(0).splitlines()
-
-    assert lines[0] == "NPU:0"
-    assert any(str(os.getpid()) in line and "MB" in line for line in lines[1:])
-    del x

@@ -13,12 +13,12 @@ import csv
 import datetime
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.compatibility.matrix import MATRIX, PROGRAMS, Row
+from tests.search import children
 from tests.search.report import ROOT, Report, commit
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -36,12 +36,14 @@ FAILURES = (RuntimeError, subprocess.TimeoutExpired, ValueError, LookupError)
 
 RUNNER = """
 import importlib, importlib.metadata, json, sys
-library, program, device, folder = sys.argv[1:]
+library, program, device, folder, ranks = sys.argv[1:]
 sys.path.insert(0, folder)
-import torch
+import torch, two_ranks
 import npu_dispatch
-torch.manual_seed(0)
-figures = importlib.import_module(program).run(device)
+if (options := json.loads(ranks)) is None:
+    figures = two_ranks.seeded(program, device)
+else:
+    figures = two_ranks.figures_of(program, device, **options)
 version = importlib.metadata.version(library)
 print(json.dumps({"figures": [float(f) for f in figures], "version": version}))
 """
@@ -59,20 +61,13 @@ def install(rows: tuple[Row, ...]) -> None:
 
 def figures(row: Row, device: str) -> tuple[list[float], str]:
     """Return what the program finds on the device, and the library's version."""
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     env["NPU_DISPATCH_TORCH_NPU_ALIAS"] = str(int(row.alias and device == "npu"))
     if row.apart:
         env["PYTHONPATH"] = str(APART)
-    command = (row.library, row.program, device, str(PROGRAMS))
-    ended = subprocess.run(
-        [libraries.PYTHON, "-W", "ignore", "-c", RUNNER, *command],
-        env=env,
-        cwd=ROOT / "out",
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    command = [libraries.PYTHON, "-W", "ignore", "-c", RUNNER]
+    command += [row.library, row.module, device, PROGRAMS, json.dumps(row.ranks)]
+    ended = children.run(command, SECONDS, cwd=ROOT / "out", **env)
     if ended.returncode:
         raise RuntimeError((ended.stderr.strip().splitlines() or ["no output"])[-1])
     told = json.loads(ended.stdout.splitlines()[-1])

@@ -24,28 +24,27 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 from tests.conformance.calls import (
     CPU,
+    NAMES,
     Call,
     Done,
     NothingToCompareError,
     attempt,
+    lay_out,
     seed_device,
+    tensors_in,
 )
 from tests.conformance.compare import (
     MismatchError,
     ValueMismatchError,
+    agrees_with_itself,
     compare,
     compare_aliases,
     compare_memory,
     compare_strides,
-)
-from tests.conformance.copies import tensors_in
-from tests.conformance.excuses import (
-    agrees_with_itself,
     is_a_tie,
     is_nearer,
     is_rounding,
 )
-from tests.conformance.layouts import NAMES, lay_out
 from tests.conformance.wrong import same_error, wrong_samples
 
 VARIANTS = (

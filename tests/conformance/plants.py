@@ -1,17 +1,19 @@
 """Runs the conformance of operators that were broken on purpose.
 
-plants.py FOLDER: leaves FOLDER/PLANT.txt, what the run of each printed, and
-prints {plant: exit status} as JSON. Each plant has a process, forked from one
-that has all imported.
+Prints {plant: [exit status, what the run printed]} as JSON. Each plant has a process,
+forked from one that has all imported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -21,6 +23,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from tests.search import report
+from tests.search.children import call
 
 LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 
@@ -71,8 +76,7 @@ PLANTS = {
         kernel=lambda x: x.cpu().digamma().double().npu(),
     ),
     "wrong_shape": Plant(
-        "result: shape (1, ",
-        kernel=lambda x: x.cpu().digamma().unsqueeze(0).npu(),
+        "result: shape (1, ", kernel=lambda x: x.cpu().digamma().unsqueeze(0).npu()
     ),
     "on_cpu": Plant("of the results lies on cpu", kernel=lambda x: x.cpu().digamma()),
     "view_of_input": Plant(
@@ -133,41 +137,24 @@ PLANTS = {
 }
 
 
-def _run(plant: str, folder: Path) -> int:
+def _run(name: str) -> tuple[int, str]:
     from tests.conformance import run
-    from tests.search import report
 
-    output = os.open(folder / f"{plant}.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
     warnings.simplefilter("ignore")
-    report.OUT = folder / plant
     sys.argv[1:] = [
         *("--ops", "^digamma$", "--dtypes", "float32", "--seed", "1", "--jobs", "1"),
-        *PLANTS[plant].options,
+        *PLANTS[name].options,
     ]
-    PLANTS[plant]()
-    status = run.main()
-    sys.stdout.flush()
-    return status
-
-
-def main() -> None:
-    from tests.conformance import session  # noqa: F401 - before the forks
-
-    folder, statuses = Path(sys.argv[1]), {}
-    gc.freeze()  # Else each run searches all that is imported for garbage.
-    for plant in PLANTS:
-        child = os.fork()
-        if child == 0:
-            status = 99
-            try:
-                status = _run(plant, folder)
-            finally:
-                os._exit(status)
-        statuses[plant] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(json.dumps(statuses))
+    PLANTS[name]()
+    with tempfile.TemporaryDirectory() as folder:
+        report.OUT = Path(folder)
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            status = run.main()
+    return status, output.getvalue()
 
 
 if __name__ == "__main__":
-    main()
+    from tests.conformance import session  # noqa: F401 - before the forks
+
+    gc.freeze()  # Else each run searches all that is imported for garbage.
+    print(json.dumps({name: call(_run, name, seconds=600) for name in PLANTS}))

@@ -14,10 +14,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import npu_dispatch
 from npu_dispatch import _C
-from tests.conformance.changed import changed
+from tests.conformance.changed import changed, reached, touches
 from tests.conformance.check import Run
 from tests.conformance.checks import Checker, Options
-from tests.conformance.reached import reached, touches
 from tests.search.children import Died, work_through
 from tests.search.report import ROOT, new_seed
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.search.children import run_module
+from tests.search.report import ROOT
+
 GUARDED = ROOT / "build/core/tests/cpp" / "libnpu_guarded.so"
 
 # cpu's kernel leaves a part of the result as it was found in memory.
@@ -30,13 +28,7 @@ FOR_THE_HOST = [
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_composites_do_what_they_do_on_cpu_and_touch_no_memory_beside_the_queue():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.composites"],
-        cwd=ROOT,
-        env=os.environ | {"NPU_DRIVER": str(GUARDED)},
-        capture_output=True,
-        text=True,
-    )
+    done = run_module("tests.conformance.composites", NPU_DRIVER=str(GUARDED))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
 

@@ -1,4 +1,7 @@
-"""npu_dispatch/op_tiers.txt, which `npu-dispatch ops` prints, says what is so."""
+"""Which operators wait for the device: those that npu_dispatch/op_tiers.txt says.
+
+`npu-dispatch ops` prints it. None waits at its first call and not at later ones.
+"""
 
 from __future__ import annotations
 
@@ -94,15 +97,103 @@ def test_the_tier_is_what_a_call_does(operator, call, waits):
 
 
 def test_the_command_prints_it(python):
-    done = python(
-        "from npu_dispatch.cli import main; import sys; main(sys.argv[1:])",
-        "ops",
-        "nonzero",
-        "--tier",
-        "synchronous",
-    )
+    code = "from npu_dispatch.cli import main; import sys; main(sys.argv[1:])"
+    done = python(code, "ops", "nonzero", "--tier", "synchronous")
 
     assert done.stdout.split() == [
         *("synchronous", "aten::nonzero"),
         *("synchronous", "aten::nonzero.out"),
     ]
+
+
+# Kernels refuse the zeros and ones on which a call is tried, or have no meta kernel.
+CALLS = """
+import warnings
+import npu_dispatch, torch
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+x = torch.rand(10, 4).npu() + 0.1
+repeats = torch.tensor([1, 2] * 5).npu()
+many = torch.ones(100_000, dtype=torch.int64).npu()
+lengths = torch.tensor([[3, 7], [4, 6]]).npu()
+data = torch.ones(2, 10).npu()
+torch.npu.synchronize()
+torch.npu.set_sync_debug_mode("error")
+a = x.repeat_interleave(repeats, dim=0, output_size=15)
+b = torch.repeat_interleave(many, output_size=100_000)
+c = torch.segment_reduce(data, "sum", lengths=lengths, axis=1)
+d = torch.distributions.Dirichlet(x, validate_args=False).sample()
+e = torch._dirichlet_grad(x, x, x)
+f = torch.binomial((x * 9).round(), x / 2)
+g = torch._standard_gamma_grad(x, x)
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    h = x[:5].repeat_interleave(repeats[:5], dim=0, output_size=7)
+torch.npu.set_sync_debug_mode("default")
+graph.replay()
+assert torch.equal(a.cpu(), x.cpu().repeat_interleave(repeats.cpu(), dim=0))
+assert torch.equal(b, torch.arange(100_000, device="npu"))
+assert c.tolist() == [[3, 7], [4, 6]], c
+torch.testing.assert_close(d.sum(1), torch.ones(10, device="npu"))
+torch.testing.assert_close(e.cpu(), torch._dirichlet_grad(*[x.cpu()] * 3))
+assert f.shape == x.shape and bool((f <= 9 * 1.1).all())
+torch.testing.assert_close(g.cpu(), torch._standard_gamma_grad(x.cpu(), x.cpu()))
+assert torch.equal(h.cpu(), a.cpu()[:7])
+for wrong in (
+    lambda: torch.repeat_interleave(lengths, output_size=20),
+    lambda: torch.repeat_interleave(x[0], output_size=20),
+    lambda: torch.segment_reduce(data, "sum", lengths=lengths, axis=0),
+):
+    try:
+        wrong()
+    except RuntimeError:
+        continue
+    raise AssertionError("not refused at the call")
+"""
+
+
+def test_first_calls_that_accept_some_values_only_do_not_wait(python):
+    python(CALLS)
+
+
+WHOLE_DATABASE = """
+import itertools, sys
+import npu_dispatch, torch
+sys.path.append(sys.argv[1])
+from host_waits import host_waits
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+def on_npu(value):
+    if isinstance(value, torch.Tensor):
+        return value.npu()
+    return "npu" if value in ("cpu", torch.device("cpu")) else value
+
+found = {}
+DTYPES = (torch.float32, torch.int64, torch.complex64)
+for op, dtype in itertools.product(op_db, DTYPES):
+    if dtype not in op.supported_dtypes("cpu"):
+        continue
+    try:
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 12))
+    except Exception:
+        continue
+    for s in samples:
+        args, kwargs = pytree.tree_map(on_npu, ((s.input, *s.args), s.kwargs))
+        call = lambda: op(*args, **kwargs)
+        try:
+            first = set(host_waits(call))
+            if first and (only := first - set(host_waits(call))):
+                found[op.formatted_name] = only
+        except Exception:
+            continue
+print(found)
+"""
+
+
+@pytest.mark.nightly
+def test_no_first_call_of_the_database_waits_where_a_later_one_does_not(python):
+    assert (
+        python(WHOLE_DATABASE, str(ROOT / "tests/support")).stdout.splitlines()[-1]
+        == "{}"
+    )

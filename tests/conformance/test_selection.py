@@ -14,9 +14,10 @@ from tests.conformance.changed import (
     operators_named_in,
     per_operator,
     per_row,
+    reached,
+    touches,
     without_comments,
 )
-from tests.conformance.reached import reached, touches
 from tests.conformance.run import parse
 
 ROOT = Path(__file__).resolve().parents[2]

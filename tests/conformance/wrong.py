@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from tests.conformance.calls import CPU, Call, attempt
-from tests.conformance.copies import tensors_in
+from tests.conformance.calls import CPU, Call, attempt, tensors_in
 
 # At most so many calls of an operator are made of its samples.
 MOST = 200

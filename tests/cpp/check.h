@@ -1,19 +1,47 @@
-// The test framework of the C++ tests: TEST(Suite, Name) { ... EXPECT_EQ(a, b);
-// ... }
+// The test framework of the C++ tests, and what their files include:
+// TEST(Suite, Name) { ... EXPECT_EQ(a, b); ... }
 #pragma once
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <concepts>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace npu::check {
+
+using Numbers = std::vector<uint64_t>;
 
 struct Test {
   const char* suite;
   const char* name;
-  void (*body)();
+  std::function<void()> body;
   Test* next = nullptr;
 };
 
@@ -34,6 +62,10 @@ std::string show(const T& value) {
     out << static_cast<std::underlying_type_t<T>>(value);
   } else if constexpr (requires { out << value; }) {
     out << value;
+  } else if constexpr (requires { value.begin(); }) {
+    for (const auto& item : value) out << show(item) << ", ";
+  } else if constexpr (requires { value.second; }) {
+    out << show(value.first) << " " << show(value.second);
   } else {
     out << "a value of " << sizeof(T) << " bytes";
   }
@@ -57,6 +89,46 @@ void expect_equal(const A& a, const B& b, const char* text, const char* file,
     fail(file, line, std::string(text) + ": " + show(a) + " and " + show(b));
 }
 
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+inline void expect_contains(const std::string& text, const std::string& part,
+                            const char* file, int line) {
+  if (!contains(text, part)) fail(file, line, text + " lacks: " + part);
+}
+
+// What the call throws as an Error says; "" where it throws none.
+template <typename Error = std::runtime_error, typename Call>
+std::string thrown(Call call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Of a part of a test that ran in a process of its own.
+struct Ended {
+  int code;         // exit code, or minus the signal
+  std::string err;  // what it wrote to stderr
+};
+
+inline constexpr unsigned kChildSeconds = 100;
+
+// Forks; the child calls body() and exits with what it returns, through
+// exit(), so that everything registered for exit runs. A child that hangs is
+// killed by SIGALRM.
+Ended in_child(const std::function<int()>& body);
+
+// The sanitizers' runtimes have locks of their own, which another thread may
+// hold at a fork while it starts or allocates memory; the child then waits for
+// them, at its exit at the latest, where leaks are looked for.
+void wait_until_others_sleep();
+
+void run_alone(void (*body)(), const char* file, int line);
+
 }  // namespace npu::check
 
 namespace npu {
@@ -74,6 +146,16 @@ using namespace check;
       ::npu::check::add(suite##_##name##_test);                           \
   static void suite##_##name##_body()
 
+// A test that runs in a process of its own, because pools, switches and what is
+// read from the environment belong to the process. It fails, too, where that
+// process writes to stderr, as a failed expectation does.
+#define TEST_ALONE(suite, name)                                           \
+  static void suite##_##name##_alone();                                   \
+  TEST(suite, name) {                                                     \
+    ::npu::check::run_alone(&suite##_##name##_alone, __FILE__, __LINE__); \
+  }                                                                       \
+  static void suite##_##name##_alone()
+
 #define EXPECT_TRUE(condition)                                            \
   do {                                                                    \
     if (!(condition)) ::npu::check::fail(__FILE__, __LINE__, #condition); \
@@ -81,6 +163,9 @@ using namespace check;
 
 #define EXPECT_EQ(a, b) \
   ::npu::check::expect_equal((a), (b), #a " == " #b, __FILE__, __LINE__)
+
+#define EXPECT_CONTAINS(text, part) \
+  ::npu::check::expect_contains((text), (part), __FILE__, __LINE__)
 
 #define EXPECT_THROWS(expression, type)                                     \
   do {                                                                      \

@@ -1,13 +1,6 @@
 // Runs the tests of an executable: all, or those whose "Suite.Name" contains
 // one of the arguments. With "-x" as the first argument it stops at the first
 // failure. The last line is "N passed, N failed".
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <atomic>
-#include <string>
-
 #include "tests/cpp/check.h"
 
 namespace npu::check {
@@ -39,6 +32,72 @@ void fail(const char* file, int line, const std::string& text) {
 unsigned seed() {
   const char* const given = getenv("NPU_TEST_SEED");
   return given ? unsigned(strtoul(given, nullptr, 10)) : 0;
+}
+
+namespace {
+
+[[maybe_unused]] bool sleeps(const std::filesystem::path& task) {
+  if (task.filename() == std::to_string(gettid())) return true;
+  std::ifstream file(task / "stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name = stat.rfind(')');
+  // A thread that has ended meanwhile has no file.
+  return name == std::string::npos || stat[name + 2] != 'R';
+}
+
+}  // namespace
+
+void wait_until_others_sleep() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  for (bool all = false; !all;) {
+    all = true;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/self/task"))
+      all = sleeps(task.path()) && all;
+  }
+#endif
+}
+
+Ended in_child(const std::function<int()>& body) {
+  constexpr int kThrew = 99;  // an exit code
+  int ends[2];
+  if (pipe(ends)) abort();
+  fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(kChildSeconds);
+    dup2(ends[1], 2);
+    close(ends[0]);
+    close(ends[1]);
+    try {
+      exit(body());
+    } catch (const std::exception& e) {
+      // What a child throws must not go on with the rest of its parent's tests.
+      fprintf(stderr, "threw: %s\n", e.what());
+      _exit(kThrew);
+    }
+  }
+  close(ends[1]);
+  Ended ended{};
+  char text[512];
+  for (ssize_t n; (n = read(ends[0], text, sizeof text)) > 0;)
+    ended.err.append(text, size_t(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return ended;
+}
+
+void run_alone(void (*body)(), const char* file, int line) {
+  const Ended ended = in_child([body] {
+    body();
+    return 0;
+  });
+  if (ended.code || !ended.err.empty())
+    fail(file, line,
+         "exit code " + std::to_string(ended.code) + "\n" + ended.err);
 }
 
 int run(int argc, char** argv) {

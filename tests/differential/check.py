@@ -1,20 +1,51 @@
-"""Whether programs do the same on both devices."""
+"""Whether programs do the same on both devices, in children of a process."""
 
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
-from tests.differential import planted
+import npu_dispatch  # noqa: F401 - registers the device
+from tests.differential import planted, tables
 from tests.differential.compare import Difference, compare
-from tests.differential.machine import Trace, run
-from tests.differential.refused import refused
+from tests.differential.context import steps
+from tests.differential.generate import AUTHORS, SHORTEST, write_step
+from tests.differential.machine import Machine, Trace, run
+from tests.differential.widened import refused
 from tests.differential.words import DEVICES
+
+PROGRAMS = 120
+# What starts threads, which children would lack, as autograd does, or uses the device.
+FOR_CHILDREN = ("backward", "grad", "jacrev", "vjp", "drawn", "checkpoint", "compiled")
+
+
+@functools.cache
+def warm() -> None:
+    """Import what first calls import, and spare children the search for garbage.
+
+    Programs on `meta` run the functions, most of them Python, that a device asks
+    for shapes: what those remember of their first call is no device's.
+    """
+    torch.set_num_threads(1)  # Threads of a parent are not there in its children.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tables.fill()
+        for number in range(PROGRAMS):
+            machine = Machine("meta")
+            for choices in steps(0, number, SHORTEST, 15):
+                step = write_step(choices, machine, AUTHORS)
+                if not any(word in step for word in FOR_CHILDREN):
+                    machine.run(step)
+            machine.close()
+    gc.collect()
+    gc.freeze()
 
 
 def prepare(plant: str | None = None) -> None:

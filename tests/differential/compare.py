@@ -9,7 +9,7 @@ import torch
 
 from tests.differential.machine import Trace
 from tests.differential.observe import Error, Look, Values
-from tests.differential.refused import Refused
+from tests.differential.widened import Refused
 
 # What may be known only by looking at values, which lie on the device.
 LATE = (

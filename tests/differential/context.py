@@ -1,16 +1,22 @@
-"""What a step's author knows: its choices, and the variables as they are on cpu."""
+"""What a step's author knows: its choices, and the variables as they are on cpu.
+
+Choices come from bytes, as many for each step. They are drawn at once: a draw for each
+decision takes longer than the calls it decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
-from tests.differential.choices import Choices
 from tests.differential.observe import ENDED
 from tests.differential.tables import DTYPES, SEEDS
 
+T = TypeVar("T")
+DECISIONS = 48  # of a step, at most; what it asks beyond is the first option
 SLOTS = 9
 SHAPES = [
     (), (1,), (2,), (3,), (5,), (0,), (7,),
@@ -32,6 +38,38 @@ def floating(t: torch.Tensor) -> bool:
 
 def integral(t: torch.Tensor) -> bool:
     return not t.dtype.is_floating_point and not t.dtype.is_complex
+
+
+class Choices:
+    """The decisions of one step."""
+
+    def __init__(self, chunk: bytes) -> None:
+        self._chunk = chunk
+        self._next = 0
+
+    def below(self, n: int) -> int:
+        """Return one of 0, ..., n - 1, where n is at most 256."""
+        self._next += 1
+        if self._next > len(self._chunk):
+            return 0
+        return self._chunk[self._next - 1] % n
+
+    def between(self, low: int, high: int) -> int:
+        """Return one of low, ..., high."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.below(len(options))]
+
+    def chance(self, one_in: int) -> bool:
+        return self.below(one_in) == one_in - 1
+
+
+def steps(seed: int, number: int, shortest: int, longest: int) -> list[Choices]:
+    """Draw the steps of one program of a round."""
+    drawn = random.Random(seed << 32 | number)
+    count = drawn.randint(shortest, longest)
+    return [Choices(drawn.randbytes(DECISIONS)) for _ in range(count)]
 
 
 class Context:

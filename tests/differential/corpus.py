@@ -1,9 +1,10 @@
-"""Programs that found something, as files that can be read and run.
+"""Programs that found something, as text that can be read and run.
 
     python -m tests.differential.corpus                 what each shows, as JSON
-    python -m tests.differential.corpus keep FILE...    moves a finding to mended/
+    python -m tests.differential.corpus keep FILE...    moves findings to mended.py
 
-Kept, a program is run by test_corpus.py, which is red until its bug is mended.
+corpus/mended.py has those whose bug is fixed, corpus/known.py those whose difference
+is meant. A kept program is run by test_fuzz.py, which is red until its bug is fixed.
 """
 
 from __future__ import annotations
@@ -11,27 +12,29 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import shutil
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.differential.check import check_all
+from tests.differential.check import check_all, warm
 from tests.differential.compare import Difference
-from tests.search.children import Died, call
+from tests.search.children import call
 
 FOLDER = Path(__file__).with_name("corpus")
+NAME = re.compile(r"^# program: (\w+)\n", re.MULTILINE)
 # Ends a program; the next one's variables are its own.
 THEN = "# then, another program:"
+Programs = list[list[str]]
 
 
-def read(path: Path) -> list[list[str]]:
-    """Return the programs of a file, statement by statement."""
+def read(source: str) -> Programs:
+    """Return the programs of a text, statement by statement."""
     programs = []
-    for text in path.read_text().split(THEN):
-        parts = [ast.get_source_segment(text, node) for node in ast.parse(text).body]
-        programs.append([part for part in parts if part is not None])
+    for part in source.split(THEN):
+        steps = [ast.get_source_segment(part, node) for node in ast.parse(part).body]
+        programs.append([step for step in steps if step is not None])
     return programs
 
 
@@ -40,35 +43,34 @@ def text(programs: Sequence[list[str]]) -> str:
     return f"{THEN}\n".join("\n".join([*steps, ""]) for steps in programs)
 
 
+def kept(kind: str, folder: Path = FOLDER) -> dict[str, Programs]:
+    """Return the programs of known.py or mended.py by their names."""
+    _, *parts = NAME.split((folder / f"{kind}.py").read_text())
+    return dict(zip(parts[::2], map(read, parts[1::2]), strict=True))
+
+
 def keep(path: Path, folder: Path = FOLDER) -> Path:
     """Move a program to those that must not differ, laid out as code is here."""
-    kept = folder / "mended" / path.name
-    if kept.exists():
-        raise FileExistsError(f"{kept} is there already")
-    shutil.move(path, kept)
-    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", kept], check=True)
-    return kept
-
-
-def difference(path: Path) -> Difference | Died | None:
-    """Run a file's programs on both devices, in a process of their own."""
-    return call(check_all, read(path))
-
-
-def files(kind: str) -> list[Path]:
-    return sorted((FOLDER / kind).glob("*.py"))
+    mended = folder / "mended.py"
+    if path.stem in kept("mended", folder):
+        raise FileExistsError(f"{mended} has a program {path.stem} already")
+    with mended.open("a") as file:
+        file.write(f"\n# program: {path.stem}\n{path.read_text()}")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", mended], check=True)
+    path.unlink()
+    return mended
 
 
 def all_differences() -> dict[str, str]:
-    """Return kind/name of each file and what it shows: a known's name, or text."""
+    """Return kind/name of each and what it shows: a known's name, or text."""
     from tests.differential import known
 
     shown = {}
     for kind in ("known", "mended"):
-        for path in files(kind):
-            found = difference(path)
+        for name, programs in kept(kind).items():
+            found = call(check_all, programs)
             why = known.explains(found) if isinstance(found, Difference) else None
-            shown[f"{kind}/{path.stem}"] = why or ("" if found is None else str(found))
+            shown[f"{kind}/{name}"] = why or ("" if found is None else str(found))
     return shown
 
 
@@ -77,15 +79,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command")
-    keeping = commands.add_parser("keep", help="move findings to corpus/mended")
+    keeping = commands.add_parser("keep", help="move findings to corpus/mended.py")
     keeping.add_argument("files", nargs="+", type=Path)
     chosen = parser.parse_args()
     if chosen.command == "keep":
         for path in chosen.files:
-            print(keep(path))
+            print(f"{path.stem} is in {keep(path)}")
         return
-    from tests.differential.warm import warm
-
     warm()
     print(json.dumps(all_differences()))
 

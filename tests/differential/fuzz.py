@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.differential import corpus, generate, known, planted
-from tests.differential.check import against, check, prepare
+from tests.differential.check import against, check, prepare, warm
 from tests.differential.compare import Difference
 from tests.differential.reduce import Programs, shorter
-from tests.differential.warm import warm
 from tests.search.children import Died, call, work_through
 from tests.search.report import Report, new_seed
 
@@ -121,10 +120,7 @@ def text(seed: int, programs: Programs, difference: Difference | Died) -> str:
 
 
 def keep(
-    report: Report,
-    seed: int,
-    programs: Programs | None,
-    difference: Difference | Died,
+    report: Report, seed: int, programs: Programs | None, difference: Difference | Died
 ) -> None:
     """Write a finding to a file that is named after what differs."""
     what = " ".join(signature(difference))

@@ -5,15 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from tests.differential import (
-    authors as a,
-    authors_functions as f,
-    authors_numbers as n,
-    authors_sizes as z,
-    authors_states as s,
-)
-from tests.differential.choices import Choices, steps
-from tests.differential.context import Context
+from tests.differential import authors as a, authors_numbers as n, authors_states as s
+from tests.differential.context import Choices, Context, steps
 from tests.differential.machine import Machine, Trace
 
 SHORTEST, LONGEST = 3, 15
@@ -47,8 +40,8 @@ AUTHORS: list[a.Author] = [
         a.differentiate: 8,
         a.switch: 2,
         a.nest: 1,
-        z.large: 2,
-        z.wrong_size: 3,
+        n.large: 2,
+        n.wrong_size: 3,
         n.ends: 2,
         n.draw: 1,
         n.decompose: 1,
@@ -58,12 +51,12 @@ AUTHORS: list[a.Author] = [
         s.many_calls: 1,
         s.second_device: 2,
         s.pinned: 1,
-        f.graph: 3,
-        f.compiled: 1,
-        f.transform: 2,
-        f.function: 1,
-        f.recur: 1,
-        f.operator: 2,
+        s.graph: 3,
+        s.compiled: 1,
+        s.transform: 2,
+        s.function: 1,
+        s.recur: 1,
+        s.operator: 2,
     }.items()
     for _ in range(weight)
 ]

@@ -1,7 +1,7 @@
 """Differences that are known, so that a run is red for new ones only.
 
-Each has a program in corpus/known/ that shows it; test_corpus.py fails when it
-no longer does, so that an entry whose bug is mended is removed.
+Each has a program in corpus/known.py that shows it; test_fuzz.py fails when it no
+longer does, so that an entry whose bug is fixed is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.differential.widened import TABLE
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of difference: corpus/known/<name>.py shows it."""
+    """A kind of difference: a program of that name in corpus/known.py shows it."""
 
     name: str
     reason: str

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import queue
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,44 +60,6 @@ def compiled(step: str) -> Any:
     return compile(step, step, "exec")
 
 
-class _Worker:
-    """A thread that lives as long as its machine, since switches are a thread's."""
-
-    def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            try:
-                work()
-            except BaseException as error:
-                self._done.put(error)
-            else:
-                self._done.put(None)
-            del work
-
-    def start(self, work: Callable[[], None]) -> None:
-        self._work.put(work)
-
-    def join(self) -> None:
-        if (error := self._done.get()) is not None:
-            raise error.with_traceback(None)
-
-    @property
-    def ident(self) -> int | None:
-        return self._thread.ident
-
-    def end(self) -> None:
-        self._work.put(None)
-
-    def wait(self) -> None:
-        """Wait for the thread's end, which end() has asked for."""
-        self._thread.join()
-
-
 class _Finalizer:
     """Calls a function when it is given up, as weakref.finalize does."""
 
@@ -117,10 +79,12 @@ class Machine:
         self.device = device
         self.trace = Trace()
         self._step_by_step = step_by_step
-        self._main = threading.get_ident()
         # With the threads that entered them.
         self._pushed: list[tuple[int, Any]] = []
-        self._workers: dict[int, _Worker] = {}
+        # Of one thread each, which lives as long as this, since switches are a
+        # thread's; by their numbers, and by the threads.
+        self._workers: dict[int, ThreadPoolExecutor] = {}
+        self._worker_of: dict[int, ThreadPoolExecutor] = {}
         self._littered = False
         self._streams: list[Any] = []
         # Entered around what a step runs, in whichever thread.
@@ -129,21 +93,16 @@ class Machine:
             "torch": torch,
             "F": torch.nn.functional,
             "D": device,
-            "data": self.data,
-            "host": self.host,
-            "strided": self.strided,
-            "grown": self.grown,
-            "push": self.push,
-            "pop": self.pop,
             "default_dtype": default_dtype,
             "deterministic": deterministic,
-            "on": self.on,
-            "in_thread": self.in_thread,
-            "at_once": self.at_once,
             "finalizer": _Finalizer,
-            "litter": self.litter,
             **DTYPES,
         }
+        for name in (
+            *("data", "host", "strided", "grown", "push", "pop"),
+            *("on", "in_thread", "at_once", "litter"),
+        ):
+            self.names[name] = getattr(self, name)
         self.words = Words(device)
         self.names |= self.words.names()
 
@@ -215,9 +174,7 @@ class Machine:
 
     def in_thread(self, number: int, step: str) -> None:
         """Run a step in another thread and wait for it."""
-        worker = self._worker(number)
-        worker.start(lambda: self._execute(step))
-        worker.join()
+        self._worker(number).submit(self._execute, step).result()
 
     def at_once(self, x: torch.Tensor, *formulas: str, times: int = 3) -> Any:
         """Work out formulas of x, each in a thread and on a stream of its own."""
@@ -232,17 +189,10 @@ class Machine:
                     names = {"x": copies[number], "torch": torch}
                     results[number] = eval(formulas[number], names)
 
-        workers = [self._worker(10 + i) for i in range(len(formulas))]
-        for i, worker in enumerate(workers):
-            worker.start(functools.partial(branch, i))
-        errors = []
-        for worker in workers:
-            try:
-                worker.join()
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        done = [self._worker(10 + i).submit(branch, i) for i in range(len(formulas))]
+        wait(done)
+        for one in done:
+            one.result()
         return tuple(results)
 
     def litter(self, n: int) -> None:
@@ -256,9 +206,10 @@ class Machine:
             ]
             cycle.append(cycle)
 
-    def _worker(self, number: int) -> _Worker:
+    def _worker(self, number: int) -> ThreadPoolExecutor:
         if number not in self._workers:
-            self._workers[number] = _Worker()
+            worker = self._workers[number] = ThreadPoolExecutor(1)
+            self._worker_of[worker.submit(threading.get_ident).result()] = worker
         return self._workers[number]
 
     # Running.
@@ -336,21 +287,18 @@ class Machine:
         set_plan_limit(None)
         self.names.clear()
         self.words.close()
-        for worker in self._workers.values():
-            worker.end()
+        self._worker_of.clear()
         while self._workers:
-            self._workers.popitem()[1].wait()
+            self._workers.popitem()[1].shutdown()
         if self._littered:
             gc.collect()
             gc.set_threshold(*THRESHOLD)
 
     def _leave(self) -> None:
         """Leave all contexts, the last one first: some switch the whole process."""
-        workers = {worker.ident: worker for worker in self._workers.values()}
         while self._pushed:
-            if worker := workers.get(self._pushed[-1][0]):
-                worker.start(self.pop)
-                worker.join()
+            if worker := self._worker_of.get(self._pushed[-1][0]):
+                worker.submit(self.pop).result()
             else:
                 self.pop()
 

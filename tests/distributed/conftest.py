@@ -22,9 +22,7 @@ def going(python, tmp_path) -> Iterator[Callable[..., list[Any]]]:
     """
     started: list[Any] = []
 
-    def start(
-        code: str, size: int = 2, words: tuple[str, ...] = (), **variables: str
-    ) -> list[Any]:
+    def start(code: str, size: int = 2, words: tuple[str, ...] = (), **variables: str):
         store = str(tmp_path / f"going{len(started)}")
         ranks = [
             python.start(

@@ -1,6 +1,11 @@
-"""Collectives under chosen interleavings: a forgotten wait() makes a difference."""
+"""Collectives under chosen interleavings, and under the race sanitizer."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,18 +19,13 @@ pytestmark = pytest.mark.npu_races("to see them make a difference")
 HEAD = """
 from npu_dispatch.testing import ScheduleError, explore
 join("hccl")
-
 def differs(program, schedules=30):
-    try:
-        explore(program, schedules=schedules)
-    except ScheduleError as error:
-        return str(error)
-    raise AssertionError("no schedule made a difference")
+    run = lambda: explore(program, schedules=schedules)
+    return str(raises(ScheduleError, "", run))
 """
 
 
 FACTS = """
-
 @fact
 def a_forgotten_wait_differs_on_both_ranks():
     def forgets():
@@ -104,7 +104,6 @@ def read_on_rank_1():
     if rank == 0:
         work.wait()
     return t + 1
-
 print(differs(read_on_rank_1).splitlines()[0])
 """
     )
@@ -135,3 +134,23 @@ def test_a_group_of_one_forgets_to_wait():
                 explore(forgets, schedules=30)
         finally:
             dist.destroy_process_group()
+
+
+HERE = Path(__file__).parent
+TRAINING = ("test_training.py", "test_collectives.py", "test_streams.py")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("file", TRAINING)
+def test_the_tests_of_training_pass_under_the_sanitizer(file: str):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly"]
+    done = subprocess.run(
+        [*command, str(HERE / file)],
+        env=os.environ | {"NPU_TEST_SANITIZE_RANKS": "1"},
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout[-5000:]

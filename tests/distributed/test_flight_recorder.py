@@ -1,16 +1,19 @@
-"""What ranks called is told from outside, also while they hang."""
+"""What ranks called is told from outside, also while they hang, and on torch's page."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from interpreter import Forked, shared_zygote
 from ranks import HEAD, make_ranks
+from torch.distributed.debug._frontend import Response
 from torch.distributed.flight_recorder.components import (
     builder,
     config_manager,
@@ -49,7 +52,7 @@ def dump(*args: str) -> str:
 def job_of(ranks, *wanted: str) -> str:
     """Return what is said of a job, among others, once it has these words."""
     text = ""
-    while not all(each in text for each in ("waits since", *wanted)):
+    while not all(each in text for each in ("has been waiting for", *wanted)):
         assert all(process.poll() is None for process in ranks)
         jobs = re.split(r"(?m)^(?=job of)", dump())
         mine = [job for job in jobs if re.search(rf"\b{ranks[0].pid}\b", job)]
@@ -69,10 +72,8 @@ def heard(process, words: str) -> str:
 
 def test_a_hang_is_told_by_rank_collective_and_line(going, tmp_path):
     """By a reader from outside, by files that were saved, and by the watchdog."""
-    prefix = tmp_path / "trace_"
-    ranks = going(
-        HANG, 3, NPU_DISPATCH_WATCHDOG="1s", TORCH_FR_DUMP_TEMP_FILE=str(prefix)
-    )
+    prefix = str(tmp_path / "trace_")
+    ranks = going(HANG, 3, NPU_DISPATCH_WATCHDOG="1s", TORCH_FR_DUMP_TEMP_FILE=prefix)
     text = job_of(ranks)
 
     assert "job of ranks 0, 1, 2" in text
@@ -85,7 +86,10 @@ def test_a_hang_is_told_by_rank_collective_and_line(going, tmp_path):
         HEAD.count("\n") + HANG[: HANG.index(mark)].count("\n") + 1
         for mark in ("# the first", "# the other")
     )
-    waits = rf"rank 0 waits since \d+ s in all_reduce #1 \(<string>:{line} in call\)"
+    waits = (
+        r"rank 0 has been waiting for \d+ s in "
+        rf"all_reduce #1 \(<string>:{line} in call\)"
+    )
     assert re.search(waits, text), text
     assert (
         f"rank 1 is at broadcast #1 (<string>:{other} in call): different collectives"
@@ -98,7 +102,7 @@ def test_a_hang_is_told_by_rank_collective_and_line(going, tmp_path):
         if one["pid"] in pids and one["rank"] != 1:
             flight_recorder.save(one, str(tmp_path / "dumps" / "rank_"))
     text = dump(str(tmp_path / "dumps"))
-    assert "rank 0 waits since" in text
+    assert "rank 0 has been waiting for" in text
     assert "rank 1 has no process or dump here" in text
     assert "rank 2 has not called #1" in text
 
@@ -134,7 +138,7 @@ sys.stdin.readline()
     text = job_of(ranks, "recv from rank 1")
 
     assert re.search(
-        r"rank 0 waits since \d+ s in recv from rank 1 \(.*\); "
+        r"rank 0 has been waiting for \d+ s in recv from rank 1 \(.*\); "
         r"rank 1 has no send for it",
         text,
     ), text
@@ -169,7 +173,7 @@ while True:
 
 
 def test_the_watchdog_tells_why_a_collective_failed(going, tmp_path):
-    prefix = tmp_path / "trace_"
+    prefix = str(tmp_path / "trace_")
     ranks = going(
         """
 join()
@@ -179,7 +183,7 @@ sys.stdin.readline()
 """,
         2,
         NPU_DISPATCH_WATCHDOG="60s",
-        TORCH_FR_DUMP_TEMP_FILE=str(prefix),
+        TORCH_FR_DUMP_TEMP_FILE=prefix,
     )
 
     for rank, process in enumerate(ranks):
@@ -192,7 +196,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("ends", [False, True], ids=["stays", "ends"])
 def test_when_one_rank_fails_every_rank_saves_its_calls(going, tmp_path, ends):
-    prefix = tmp_path / "trace_"
+    prefix = str(tmp_path / "trace_")
     going(
         f"""
 from npu_dispatch.distributed import DistributedError
@@ -211,7 +215,7 @@ if rank == 0:
 sys.stdin.readline()
 """,
         3,
-        TORCH_FR_DUMP_TEMP_FILE=str(prefix),
+        TORCH_FR_DUMP_TEMP_FILE=prefix,
     )
 
     files = [Path(f"{prefix}{rank}") for rank in range(3)]
@@ -306,9 +310,7 @@ def analysed(folder: Path):
     return builder.build_db(details, args, version)
 
 
-def test_torchs_analysis_reads_the_dumps_and_finds_all_calls_matched(
-    dumped, monkeypatch
-):
+def test_torchs_analysis_finds_all_calls_matched(dumped, monkeypatch):
     # It prints with a package that it does without elsewhere, but not here.
     monkeypatch.setattr(utils, "tabulate", str, raising=False)
     db = analysed(dumped / "calls")
@@ -360,3 +362,71 @@ def test_a_file_that_is_no_dump_is_refused_and_runs_nothing(tmp_path):
 
     assert result.exit_code == 1 and "not a flight recorder's dump" in result.output
     assert not (tmp_path / "exploded").exists()
+
+
+PROGRAM = """
+import json, urllib.error, urllib.request
+from torch._C._distributed_c10d import _WorkerServer
+join()
+server = _WorkerServer("::", 0)
+def ask(arguments=""):
+    at = f"http://localhost:{server.port}/handler/dump_nccl_trace_json?{arguments}"
+    try:
+        with urllib.request.urlopen(at, data=b"") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+"""
+
+
+def test_torchs_page_is_given_the_calls_and_shows_them(ranks, monkeypatch):
+    found = ranks(
+        PROGRAM
+        + """
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+dist.broadcast(t, 1)
+torch.npu.synchronize()
+status, done = ask()
+assert status == 200 and len(json.loads(done)["entries"]) == 2, done
+work = dist.all_reduce(t, async_op=True) if rank == 0 else None
+status, text = ask("onlyactive=true")
+print(status, text)
+if rank == 1:
+    dist.distributed_c10d._get_default_store().wait(["asked"])
+    dist.all_reduce(t)
+else:
+    dist.distributed_c10d._get_default_store().set("asked", "")
+torch.npu.synchronize()
+server.shutdown()
+"""
+    )
+    # What the page's tables are made with, which nothing here needs.
+    stub = types.ModuleType("tabulate")
+    stub.tabulate = lambda *_, **_more: ""
+    monkeypatch.setitem(sys.modules, "tabulate", stub)
+    from torch.distributed.debug._debug_handlers import FlightRecorderHandler
+
+    answers = [result.stdout.partition(" ") for result in found]
+    responses = [Response(int(status), text) for status, _, text in answers]
+    entries = [response.json()["entries"] for response in responses]
+    assert [len(each) for each in entries] == [1, 0]
+    db = FlightRecorderHandler._build_db(["http://a", "http://b"], responses)
+
+    assert [group.desc for group in db.groups] == ["default_pg"]
+    [call] = db.collectives
+    assert call.collective_name == "hccl:all_reduce"
+    assert call.missing_ranks == {1}
+    assert entries[0][0]["name"] == "all_reduce"
+
+
+def test_a_process_in_no_group_says_so(python):
+    done = python(
+        PROGRAM.replace("join()", "")
+        + """
+status, text = ask()
+assert status == 404 and "no group" in text, (status, text)
+server.shutdown()
+"""
+    )
+    assert not done.returncode, done.stderr

@@ -10,7 +10,6 @@ join(seconds=30)
 torch.npu.set_device(0)
 half = dist.new_group([0, 1])
 x, big, out = torch.zeros(4).npu(), torch.zeros(1 << 18).npu(), torch.empty(8).npu()
-
 def body(add):
     u = x + add
     dist.all_reduce(u)
@@ -20,13 +19,11 @@ def body(add):
     dist.all_gather_single(out, v) if hasattr(dist, "all_gather_single") else \\
         dist.all_gather_into_tensor(out, v)
     return u, big + v.sum()
-
 def captured(add):
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
         results = body(add)
     return graph, results
-
 def check(step, graph, results, add):
     x.fill_(step + rank)
     big.fill_(rank)
@@ -165,18 +162,14 @@ GPT = """
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
-
 def small_gpt():
     block = nn.TransformerEncoderLayer(32, 4, 128, 0.0, F.gelu, batch_first=True)
     return nn.Sequential(
         nn.Embedding(64, 32), nn.TransformerEncoder(block, 2), nn.Linear(32, 64))
-
 WARM_UP, STEPS = 11, 16
-
 def tokens(step):
     seed = torch.Generator().manual_seed(size * step + rank)
     return torch.randint(0, 64, (4, 17), generator=seed)
-
 def train(device, captured):
     torch.manual_seed(0)
     stream = torch.npu.Stream() if device == "npu" else None
@@ -203,7 +196,6 @@ def train(device, captured):
             graph.replay() if graph else (loss := step())
             losses.append(loss.item())
     return losses
-
 join("cpu:gloo,npu:hccl", seconds=30)
 cpu, eager, replayed = train("cpu", False), train("npu", False), train("npu", True)
 near(cpu, eager)

@@ -8,18 +8,15 @@ HEAD = """
 import signal, threading, time
 from npu_dispatch import _C
 from npu_dispatch.distributed import DistributedError
-
 def pair(*both):  # a group of two, and that it works
     group = dist.new_group(both)
     if rank in both:
         dist.all_reduce(torch.ones(3).npu(), group=group)
         torch.npu.synchronize()
     return group
-
 def meet(name, *ranks):
     store.set(f"{name}{rank}", "1")
     store.wait([f"{name}{r}" for r in ranks])
-
 store = dist.FileStore(sys.argv[3] + "meet", -1)
 store.set_timeout(timedelta(seconds=30))
 t = torch.ones(3).npu()
@@ -264,7 +261,6 @@ def test_the_code_of_sys_exit_is_known_before_the_process_ends(fresh_python):
 import argparse, atexit, gc, os, sys, threading, torch.distributed
 from npu_dispatch.distributed import _exit
 from npu_dispatch.distributed._exit import give_up_when_failed
-
 gc.freeze()  # no child searches what torch has made
 children = []
 for end in {list(ENDS)}:

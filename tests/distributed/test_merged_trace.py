@@ -16,11 +16,17 @@ from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch.cli import main
 from npu_dispatch.observe.trace import trace
-from npu_dispatch.observe.trace.clocks import clocks_of
-from npu_dispatch.observe.trace.job import Joins, as_one_job
-from npu_dispatch.observe.trace.saved import load
+from npu_dispatch.observe.trace.chrome import load
+from npu_dispatch.observe.trace.job import as_one_job, clocks_of
 from npu_dispatch.observe.trace.trace_file import TraceError
-from npu_dispatch.observe.trace.tracks import Call, Host, Process, Slice, StreamTrack
+from npu_dispatch.observe.trace.tracks import (
+    Call,
+    Host,
+    Joins,
+    Process,
+    Slice,
+    StreamTrack,
+)
 
 ROUNDS = 20
 # They take turns to come last, by what they compute before they call.
@@ -148,6 +154,11 @@ def test_what_was_saved_is_read_back(traced, tmp_path):
         assert again.counters == process.counters
 
 
+def earlier(task: Slice, by: int) -> Slice:
+    times = ("submitted", "started", "ended")
+    return replace(task, **{name: getattr(task, name) - by for name in times})
+
+
 def elsewhere(process: Process, by: int) -> Process:
     """Return the process as a host would save it whose clock is `by` behind."""
 
@@ -155,10 +166,7 @@ def elsewhere(process: Process, by: int) -> Process:
         times = ("submitted", "started", "ended")
         return replace(task, **{name: getattr(task, name) - by for name in times})
 
-    moved = [
-        replace(track, slices=[*map(earlier, track.slices)])
-        for track in process.streams
-    ]
+    moved = [replace(t, slices=[*map(earlier, t.slices)]) for t in process.streams]
     host = Host("other", "another start", process.host.unix_offset_ns + by)
     return replace(process, streams=moved, host=host)
 
@@ -190,7 +198,9 @@ def test_a_clock_of_another_host_is_set_by_the_collectives(traced, tmp_path):
     assert len({process.pid for process in again}) == 2
     job, clocks = as_one_job(again)  # a file that was merged is merged again
     assert [clock.offset_ns for clock in clocks] == [0, its.offset_ns]
-    for one, other in zip(calls(job[0]), calls(job[1]), strict=True):
+    assert [process.moved_by_ns for process in job] == [0, its.offset_ns]
+    for one, far_one in zip(calls(job[0]), calls(job[1]), strict=True):
+        other = earlier(far_one, -its.offset_ns)
         if not one.call.is_message:
             assert max(one.started, other.started) <= min(one.ended, other.ended)
 

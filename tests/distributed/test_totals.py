@@ -1,4 +1,4 @@
-"""The counts and times of collectives are those of the calls."""
+"""Counts, times and profiles of collectives are those of the calls."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import threading, time
 from pathlib import Path
 from npu_dispatch import _C
 from npu_dispatch.observe.segment import StatsReader
-from npu_dispatch.observe.segment.collective_totals import read_totals
+from npu_dispatch.observe.segment.collectives import read_totals
 
 def totals():
     with StatsReader(Path(_C.segment_path())) as reader:
         return {(t.group.title, t.name): t for t in read_totals(*reader.behind())}
-
 def paired(name):  # a group of both ranks, of which each fact has its own
     group = dist.new_group([0, 1], group_desc=name)
     return group, lambda: totals()[name, "all_reduce"]
-
 join()
 @fact
 def each_call_is_counted_however_many_come_in_a_second():
@@ -173,15 +171,68 @@ assert {key: row.labels["rank"] for key, row in found.items()} == {
 }, found
 assert all(row.histogram.count == 1 for row in found.values())
 sampler = Sampler([os.getpid()])
-assert [row.rank for row in sampler.sample()[0]] == [str(rank)]
-shown = {(row.group, row.rank) for row in sampler.collectives}
+sample = sampler.sample()
+assert [row["rank"] for row in sample.processes] == [str(rank)]
+shown = {(row["group"], row["rank"]) for row in sample.collectives}
 assert shown == {(group, rank) for group in groups}, shown
 for _ in range(30):
     dist.all_reduce(t)
 torch.npu.synchronize()
-sampler.sample()
-row = sampler.collectives[0]
-assert row.bytes_per_s == pytest.approx(16 * row.calls_per_s) and row.calls_per_s > 0
+row = sampler.sample().collectives[0]
+assert row["calls_per_s"] > 0
+assert row["bytes_per_s"] == pytest.approx(16 * row["calls_per_s"])
 """,
         size=3,
     )
+
+
+CODE = """
+import json
+from torch.profiler import ProfilerActivity, profile
+join("hccl")
+group = dist.new_group([0, 1], group_desc="pairs")
+t, out = torch.ones(1000).npu(), torch.empty(2000).npu()
+half, got = torch.ones(1000).npu().half(), torch.empty(1000).npu().half()
+def calls():
+    dist.all_reduce(t, async_op=True).wait()
+    dist.all_gather_into_tensor(out, t, group=group)
+    works = [dist.isend(half, 1 - rank), dist.irecv(got, 1 - rank)]
+    for work in works: work.wait()
+calls()
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as p:
+    calls()
+p.export_chrome_trace(f"profile{rank}.json")
+with open(f"profile{rank}.json") as file:
+    events = json.load(file)["traceEvents"]
+for event in events:
+    event["args"] = event.get("args", {})
+by_operator = [e["args"] for e in events if e.get("name") == "record_param_comms"]
+kernels = [e for e in events if e.get("name", "").startswith("hccl:")
+           and e.get("cat") == "kernel"]
+assert len(by_operator) == len(kernels) == 4, (by_operator, kernels)
+by_kernel = {e["name"]: e["args"] for e in kernels}
+assert {a["Collective name"] for a in by_operator} == {
+    name.removeprefix("hccl:") for name in by_kernel}
+for name, args in by_kernel.items():
+    [operator] = [a for a in by_operator
+                  if a["Collective name"] == name.removeprefix("hccl:")]
+    for key in ("Seq", "dtype", "In msg nelems", "Out msg nelems",
+                "Process Group Ranks"):
+        assert args[key] == operator[key], (name, key, args, operator)
+    assert args["Process Group Ranks"] == "[0, 1]" and args["Group size"] == 2
+    assert operator["Rank"] == rank
+reduced = by_kernel["hccl:all_reduce"]
+gathered = by_kernel["hccl:all_gather_into_tensor"]
+assert (reduced["In msg nelems"], reduced["Out msg nelems"]) == (1000, 1000)
+assert (gathered["In msg nelems"], gathered["Out msg nelems"]) == (1000, 2000)
+assert reduced["dtype"] == "Float"
+assert gathered["Process Group Description"] == "pairs"
+sent, received = by_kernel["hccl:send"], by_kernel["hccl:recv"]
+assert (sent["In msg nelems"], sent["Out msg nelems"]) == (1000, 0)
+assert (received["In msg nelems"], received["Out msg nelems"]) == (0, 1000)
+assert sent["dtype"] == "Half"
+"""
+
+
+def test_an_operator_and_a_kernel_tell_group_number_and_sizes(ranks):
+    ranks(CODE)

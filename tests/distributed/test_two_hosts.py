@@ -69,9 +69,7 @@ def waiting(lost: int, groups: list[list[int]]) -> str:
 def test_a_killed_rank_is_named_on_all_others(hosts, ranks, lost):
     others = [rank for rank in range(4) if rank != lost]
 
-    results = ranks(
-        hosts.enter() + waiting(lost, [others, [lost]]), size=4, check=False
-    )
+    results = ranks(hosts.enter() + waiting(lost, [others, [lost]]), 4, check=False)
 
     for rank in others:
         assert results[rank].returncode == 0, results[rank].stderr
@@ -136,7 +134,6 @@ dist.init_process_group()
 os.environ["GLOO_SOCKET_IFNAME"] = "{CABLE}"  # gloo's own choice is 127.0.1.1
 judge = dist.new_group(backend="gloo")
 rank = dist.get_rank()
-
 def losses(device, group):
     torch.manual_seed(1)
     model = torch.nn.Sequential(
@@ -152,7 +149,6 @@ def losses(device, group):
         mean = loss.detach().clone()
         dist.all_reduce(mean, group=group)
         yield mean.item()
-
 npu = list(losses("npu", dist.group.WORLD))
 cpu = list(losses("cpu", judge))
 assert all(abs(a - b) <= 1e-5 * max(1, abs(b)) for a, b in zip(npu, cpu)), (npu, cpu)
@@ -197,7 +193,7 @@ torch.npu.synchronize()
     "how",
     [
         "sys.exit(1)",
-        # On one host test_elastic.py has the first, test_errors.py the second, and
+        # On one host test_launchers.py has the first, test_errors.py the second, and
         # test_job_failures.py the last.
         *(
             pytest.param(how, marks=pytest.mark.nightly)

@@ -11,7 +11,7 @@ import pytest
 from ranks import HEAD
 
 from npu_dispatch.observe.judge.all_ranks import from_segments
-from npu_dispatch.observe.judge.calls import jobs_of
+from npu_dispatch.observe.judge.calls import Rank, Seen, jobs_of, rank_of
 from npu_dispatch.observe.judge.rank_verdict import _Job, slowness, verdict
 
 # The network is this machine's, or the one that is named.
@@ -120,7 +120,7 @@ if rank == 1:
 if rank < 2:
     dist.all_reduce(t, group=pairs[0])
 store.wait(["never"])  # HERE
-== unsent message: of 2 ranks, 1 rank 0 waits for it since .* in recv from rank 1
+== unsent message: of 2 ranks, 1 rank 0 has been waiting .* in recv from rank 1
 ready()
 if rank == 0:
     dist.irecv(t, 1)
@@ -150,9 +150,8 @@ def faults() -> dict[str, Fault]:
     found = {}
     for part in PROGRAMS.split("\n== ")[1:]:
         title, _, code = part.partition("\n")
-        name, size, culprit, cause = re.fullmatch(
-            r"(.*): of (\d) ranks, (\d) (.*)", title
-        ).groups()
+        head = re.fullmatch(r"(.*): of (\d) ranks, (\d) (.*)", title)
+        name, size, culprit, cause = head.groups()
         found[name] = Fault(int(size), culprit, cause, code)
     return found
 
@@ -225,7 +224,9 @@ def job(waited: list[tuple[float, ...]], period: float = 0.2) -> list[dict[str, 
             "collective_seq_id": number,
             "is_p2p": False,
             "state": "completed",
-            "name": "all_reduce",
+            "profiling_name": "hccl:all_reduce",
+            **{f"{a}_sizes": [[4]] for a in ("input", "output")},
+            **{f"{a}_dtypes": ["Float"] for a in ("input", "output")},
             "process_group": ("0", "default_pg"),
             "time_created_ns": begin,
             "time_discovered_started_ns": begin,
@@ -262,16 +263,22 @@ def test_a_rank_that_nearly_always_comes_last_is_slow_and_no_other():
 
 
 @pytest.mark.parametrize(
-    ("called", "says"), [([], " since 22 s"), ([3], " since 22 s"), ([3, 30], "")]
+    ("called", "says"),
+    [
+        ([], "has been at a.py:9 in step for 22 s"),
+        ([3], "has been at a.py:9 in step for 22 s"),
+        ([3, 30], "is at a.py:9 in step"),
+    ],
 )
 def test_a_line_that_is_passed_again_and_again_is_not_told_as_one_stay(called, says):
     second = 10**9
-    dump = {
-        "rank": 0,
-        "time_ns": 30 * second,
-        "pg_config": {},
-        "process": {"line": "a.py:9 in step", "line_since_ns": 8 * second},
-        "entries": [{"time_created_ns": at * second} for at in called],
-    }
+    [any_call], *_ = [rank_of(dump).entries for dump in job([(0.0,)])]
+    one = Rank(
+        rank=0,
+        time_ns=30 * second,
+        pg_config={},
+        process=Seen(line="a.py:9 in step", line_since_ns=8 * second),
+        entries=[any_call._replace(time_created_ns=at * second) for at in called],
+    )
 
-    assert _Job([dump])._python(0) == f"its Python is at a.py:9 in step{says}"
+    assert _Job([one])._python(0) == f"its Python {says}"

@@ -1,7 +1,8 @@
-"""README.md is short, leads to pages that are there, and says what was measured."""
+"""README.md, licences and citation say what is there."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import tomllib
@@ -76,3 +77,30 @@ def test_the_citation_names_the_version_of_the_package():
     assert citation["version"] == npu_dispatch.__version__
     assert package["license"].startswith(citation["license"])  # our own part
     assert citation["title"] == package["name"]
+
+
+FOLDER = ROOT / "npu_dispatch/observe/serve/page/uPlot"
+LIST = (ROOT / "THIRD_PARTY.md").read_text()
+
+
+def test_the_list_has_the_sums_of_the_files_that_are_there():
+    listed = dict(re.findall(r"^\| `(\S+)` \| `([0-9a-f]{64})` \|$", LIST, re.M))
+
+    sums = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in FOLDER.iterdir()
+    }
+    assert listed == sums
+
+
+def test_the_list_says_the_version_that_the_file_says():
+    (version,) = re.findall(r"^## uPlot (\S+)$", LIST, re.M)
+
+    assert f"(v{version})" in (FOLDER / "uPlot.iife.min.js").read_text()[:200]
+    assert "Leon Sorokin" in (FOLDER / "LICENSE").read_text()
+
+
+def test_files_of_others_are_nowhere_else():
+    minified = set((ROOT / "npu_dispatch").rglob("*.min.*"))
+
+    assert {path.parent for path in minified} == {FOLDER}

@@ -1,12 +1,18 @@
-"""Which torch a build takes, and what the package is then called."""
+"""Which torch a build takes, and which versions of tools a developer gets."""
 
 from __future__ import annotations
 
 import runpy
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as canonical
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,3 +50,20 @@ def test_a_build_is_for_the_torch_that_is_there(provider_beside, torch, minor):
 def test_a_torch_that_the_sources_do_not_know_is_named(provider_beside):
     with pytest.raises(RuntimeError, match=r"torch 2\.9\.1 is installed.*2\.14\.1"):
         provider_beside("2.9.1").dynamic_metadata({}, {})
+
+
+LOCK = Path(requirements.__file__).with_name("requirements.lock")
+
+
+def test_what_pyproject_asks_for_is_locked_at_a_version_that_it_allows():
+    lines = LOCK.read_text().splitlines()
+    locked = [Requirement(line) for line in lines if not line.startswith("#")]
+    wrong = []
+    for asked in map(Requirement, requirements.dev()):
+        found = [one for one in locked if canonical(one.name) == canonical(asked.name)]
+        versions = [next(iter(one.specifier)).version for one in found]
+        if not versions or not all(map(asked.specifier.contains, versions)):
+            wrong.append(f"{asked}: locked at {versions}; run `make lock`")
+
+    assert not wrong
+    assert all(str(one.specifier).startswith("==") for one in locked)

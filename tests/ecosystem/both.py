@@ -1,7 +1,8 @@
 """Runs a function on cpu and on npu and compares all that it returns or raises."""
 
-from __future__ import annotations
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
@@ -15,6 +16,11 @@ def to(tree, device):
         return t.detach().to(device, copy=True).requires_grad_(t.requires_grad)
 
     return pytree.tree_map(move, tree)
+
+
+def alike(run, **tolerance):
+    """Hold run("npu") to run("cpu")."""
+    torch.testing.assert_close(run("npu"), run("cpu"), check_device=False, **tolerance)
 
 
 def both(function, *arguments, rtol=1e-5, atol=1e-6):
@@ -80,3 +86,18 @@ def same(function, *arguments, times=1, rtol=0, atol=0):
                 continue
             assert g[:2] == e[:2], (got, expected)
             torch.testing.assert_close(g[2], e[2], rtol=rtol, atol=atol, equal_nan=True)
+
+
+def failed(kind, match, stream=None):
+    """Return the error of this kind with which a task has failed, and clear it."""
+    with pytest.raises(kind, match=match) as caught:
+        (stream or torch.npu).synchronize()
+    torch.npu.clear_error(stream)
+    return caught.value
+
+
+def in_threads(*functions):
+    """Run each in a new thread; raise what one of them raises."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for call in [pool.submit(f) for f in functions]:
+            call.result()

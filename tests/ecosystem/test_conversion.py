@@ -1,12 +1,13 @@
 """Moving a module moves its Parameters: nobody who holds one is left behind."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
+from step_loop import plain_loop
 from torch import nn
+
+from tests.ecosystem.both import alike
 
 
 class Tied(nn.Module):
@@ -25,28 +26,28 @@ class Tied(nn.Module):
 TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 
 
-def step(model, optimizer, device):
-    tokens = TOKENS.to(device)
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-    loss.backward()
-    optimizer.step()
-    return loss.detach().cpu()
+def losses(model, optimizer):
+    """Train three steps to tell the tokens that are given."""
+
+    def loss(answer, tokens):
+        return nn.functional.cross_entropy(answer.flatten(0, 1), tokens.flatten())
+
+    return plain_loop(model, optimizer, [(TOKENS, TOKENS)] * 3, loss_fn=loss)
 
 
-@pytest.mark.parametrize(
-    "move",
-    [
-        lambda m: m.to("npu"),
-        lambda m: m.npu(),
-        lambda m: m.to("npu", torch.float64),
-        lambda m: m.to("npu", non_blocking=True),
-        lambda m: m.to_empty(device="npu"),
-        lambda m: m.to("npu").to("cpu"),
-        lambda m: m.to("npu").half().float(),
-        lambda m: m.to("npu").cpu().npu(),
-    ],
-)
+MOVES = [
+    lambda m: m.npu(),
+    lambda m: m.to("npu"),
+    lambda m: m.npu().half().float(),
+    lambda m: m.npu().cpu().npu(),
+    lambda m: m.to("npu", torch.float64),
+    lambda m: m.to("npu", non_blocking=True),
+    lambda m: m.to_empty(device="npu"),
+    lambda m: m.to("npu").to("cpu"),
+]
+
+
+@pytest.mark.parametrize("move", MOVES)
 def test_parameters_stay_the_same_objects(move):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.LSTM(4, 2))
     before = list(model.parameters())
@@ -58,15 +59,7 @@ def test_parameters_stay_the_same_objects(move):
     assert {p.device for p in after} == {b.device for b in model.buffers()}
 
 
-@pytest.mark.parametrize(
-    "move",
-    [
-        lambda m: m.npu(),
-        lambda m: m.to("npu"),
-        lambda m: m.npu().half().float(),
-        lambda m: m.npu().cpu().npu(),
-    ],
-)
+@pytest.mark.parametrize("move", MOVES[:4])
 def test_a_lazy_module_moves_before_it_knows_its_shapes(move):
     def make():
         torch.manual_seed(0)
@@ -92,34 +85,31 @@ def test_a_lazy_module_moves_before_it_knows_its_shapes(move):
 def test_tied_weights_stay_tied():
     torch.manual_seed(0)
     model = Tied()
-    losses = {}
 
-    for device in ("cpu", "npu"):
+    def trained(device):
         own = copy.deepcopy(model).to(device)
         assert own.head.weight is own.embedding.weight
         assert len(list(own.parameters())) == 1
         optimizer = torch.optim.SGD(own.parameters(), lr=0.5)
-        losses[device] = [step(own, optimizer, device) for _ in range(3)]
+        return torch.tensor(losses(own, optimizer))
 
-    torch.testing.assert_close(losses["npu"], losses["cpu"])
+    alike(trained)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 def test_an_optimizer_made_before_the_move_trains_the_moved_parameters(kind):
     torch.manual_seed(0)
     model = Tied()
-    trained = {}
 
-    for device in ("cpu", "npu"):
+    def trained(device):
         own = copy.deepcopy(model)
         optimizer = kind(own.parameters(), lr=0.1)
         own.to(device)
-        for _ in range(3):
-            step(own, optimizer, device)
-        trained[device] = own.head.weight.detach().cpu()
+        losses(own, optimizer)
+        assert not torch.equal(own.head.weight.cpu(), model.head.weight)
+        return own.head.weight.detach()
 
-    assert not torch.equal(trained["npu"], model.head.weight.detach())
-    torch.testing.assert_close(trained["npu"], trained["cpu"])
+    alike(trained)
 
 
 def test_gradients_move_with_their_parameters():

@@ -1,26 +1,31 @@
-"""Operators of torch.library that know nothing of npu."""
+"""Operators of torch.library that know nothing of npu, and how they come and go."""
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
 from held_stream import Held
+from torch.library import Library
+
+from tests.ecosystem.both import failed, same
+from tests.graphs.captured import captured
 
 LIBRARY = torch.library.Library("npu_custom_ops", "DEF")
+like = lambda x, *_: torch.empty_like(x)  # noqa: E731
 
 
-def define(schema: str, kernel, fake=None):
+def define(schema, kernel, fake=None, library=LIBRARY):
     name = schema.partition("(")[0]
-    LIBRARY.define(schema)
-    LIBRARY.impl(name, kernel, "CPU")
+    library.define(schema)
+    library.impl(name, kernel, "CPU")
     if fake:
-        torch.library.register_fake(f"npu_custom_ops::{name}", fake, lib=LIBRARY)
-    return getattr(torch.ops.npu_custom_ops, name)
+        torch.library.register_fake(f"{library.ns}::{name}", fake, lib=library)
+    return getattr(getattr(torch.ops, library.ns), name)
 
 
 def test_an_operator_with_a_fake_kernel_does_not_wait():
@@ -30,7 +35,7 @@ def test_an_operator_with_a_fake_kernel_does_not_wait():
         calls.append(threading.current_thread())
         return x * by
 
-    twice = define("scaled(Tensor x, float by) -> Tensor", kernel, lambda x, by: x + 0)
+    twice = define("scaled(Tensor x, float by) -> Tensor", kernel, like)
     x = torch.arange(3.0).npu()
 
     for by in (2.0, 3.0):
@@ -85,31 +90,25 @@ def test_one_that_returns_a_number_waits_and_says_so():
     ("name", "wrong", "match"),
     [
         ("shape", lambda x: x.new_empty(7), r"has shape \[2\] where \[7\] was"),
-        (
-            "dtype",
-            lambda x: x.new_empty(2, dtype=torch.int64),
-            "has type Float where Long",
-        ),
+        ("dtype", lambda x: x.new_empty(2).long(), "has type Float where Long"),
     ],
 )
 def test_a_fake_kernel_that_is_wrong_is_found_out(name, wrong, match):
     op = define(f"wrong_{name}(Tensor x) -> Tensor", lambda x: x + 1, wrong)
 
     op(torch.ones(2).npu())
-    with pytest.raises(RuntimeError, match=match):
-        torch.npu.synchronize()
 
-    torch.npu.clear_error()
+    failed(RuntimeError, match)
 
 
 def test_gradients_and_compilation_see_an_ordinary_operator():
-    @torch.library.custom_op(
-        "npu_custom_ops::cube", mutates_args=(), device_types="cpu"
-    )
+    custom = {"mutates_args": (), "device_types": "cpu"}
+
+    @torch.library.custom_op("npu_custom_ops::cube", **custom)
     def cube(x: torch.Tensor) -> torch.Tensor:
         return x**3
 
-    cube.register_fake(lambda x: torch.empty_like(x))
+    cube.register_fake(like)
     cube.register_autograd(
         lambda ctx, grad: grad * 3 * ctx.saved_tensors[0] ** 2,
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
@@ -124,13 +123,11 @@ def test_gradients_and_compilation_see_an_ordinary_operator():
 
 
 def test_a_captured_graph_replays_it():
-    op = define("captured(Tensor x) -> Tensor", lambda x: x * 5, torch.empty_like)
+    op = define("captured(Tensor x) -> Tensor", lambda x: x * 5, like)
     x = torch.ones(2).npu()
     op(x)
-    graph = torch.npu.NPUGraph()
 
-    with torch.npu.graph(graph):
-        y = op(x)
+    graph, y = captured(lambda: op(x))
     x.fill_(2)
     graph.replay()
 
@@ -138,8 +135,7 @@ def test_a_captured_graph_replays_it():
 
 
 def test_python_kernels_still_queued_at_exit_run(python):
-    done = python(
-        """
+    done = python("""
 import sys, time, torch
 @torch.library.custom_op("exiting::slow", mutates_args=("x",), device_types="cpu")
 def slow(x: torch.Tensor) -> None:
@@ -148,8 +144,7 @@ def slow(x: torch.Tensor) -> None:
     if x.item() == 50: print("all")
 x = torch.zeros(1).npu()
 for _ in range(50): slow(x)
-"""
-    )
+""")
 
     assert done.stdout == "all\n"
 
@@ -159,16 +154,12 @@ def test_an_operators_exception_keeps_its_kind_text_and_line(kind):
     def kernel(x):
         raise kind("no good")
 
-    op = define(f"raises_{kind.__name__}(Tensor x) -> Tensor", kernel, torch.empty_like)
-    try:
-        with pytest.raises(torch.npu.DeviceError, match="no good") as caught:
-            op(torch.ones(3, device="npu"))
-            torch.npu.synchronize()
-    finally:
-        torch.npu.clear_error()
+    op = define(f"raises_{kind.__name__}(Tensor x) -> Tensor", kernel, like)
+    op(torch.ones(3, device="npu"))
 
-    assert isinstance(caught.value, kind) or kind is KeyError
-    assert re.search(rf"in kernel, {re.escape(__file__)}:\d+", str(caught.value))
+    error = failed(torch.npu.DeviceError, "no good")
+    assert isinstance(error, kind) or kind is KeyError
+    assert re.search(rf"in kernel, {re.escape(__file__)}:\d+", str(error))
 
 
 def test_an_argument_that_a_failed_kernel_keeps_stays_as_it_was():
@@ -178,13 +169,11 @@ def test_an_argument_that_a_failed_kernel_keeps_stays_as_it_was():
         kept.append(x)
         raise ValueError("no good")
 
-    op = define("keeps(Tensor x) -> Tensor", kernel, torch.empty_like)
+    op = define("keeps(Tensor x) -> Tensor", kernel, like)
     x, others = torch.ones(3).npu(), torch.full((3,), 7.0).npu()
     for argument in (x, others):
-        with pytest.raises(torch.npu.DeviceError, match="no good"):
-            op(argument)
-            torch.npu.synchronize()
-        torch.npu.clear_error()
+        op(argument)
+        failed(torch.npu.DeviceError, "no good")
 
     assert [t.tolist() for t in kept] == [[1.0] * 3, [7.0] * 3]
 
@@ -200,19 +189,12 @@ def test_a_number_decides_the_types_of_results_and_which_there_are():
             make(x) if which > 2 else None,
         )
 
-    op = define(
-        "chosen(Tensor x, int which) -> (Tensor, Tensor, Tensor)",
-        results(lambda x: x + 1),
-        results(torch.empty_like),
-    )
+    schema = "chosen(Tensor x, int which) -> (Tensor, Tensor, Tensor)"
+    op = define(schema, results(lambda x: x + 1), results(torch.empty_like))
 
     for which in (0, 1, 2, 3, 4, 5, 0, 5):
-        for x in (torch.arange(3.0), torch.arange(5.0)):
-            for got, expected in zip(op(x.npu(), which), op(x, which), strict=True):
-                assert (got is None) == (expected is None), which
-                if got is not None:
-                    assert got.dtype == expected.dtype
-                    assert got.tolist() == expected.tolist()
+        for n in (3, 5):
+            same(lambda x, which=which: op(x, which), torch.arange(n).float())
 
 
 @pytest.mark.filterwarnings("ignore:.*jit.script")
@@ -221,7 +203,7 @@ def test_a_list_that_changes_after_a_call_does_not_change_the_call():
     define(
         "weighted(Tensor x, int[] weights, bool[] flags) -> Tensor",
         lambda x, weights, flags: x + sum(weights) + 100 * sum(flags),
-        lambda x, weights, flags: torch.empty_like(x),
+        like,
     )
 
     @torch.jit.script
@@ -252,13 +234,12 @@ def test_a_list_of_optional_tensors_may_be_none(waits):
     op = define(
         f"optional_list_{waits}(Tensor x, Tensor?[]? more=None) -> Tensor",
         kernel,
-        None if waits else lambda x, more=None: torch.empty_like(x),
+        None if waits else like,
     )
     x = torch.ones(3)
 
     for more in (None, [None], [None, x, x], None):
-        own = more and [t if t is None else t.npu() for t in more]
-        assert op(x.npu(), own).tolist() == op(x, more).tolist()
+        same(op, x, more)
 
 
 @pytest.mark.parametrize("kind", ["Tensor[]?", "Tensor?[]?", "Scalar[]?", "int[]?"])
@@ -267,12 +248,11 @@ def test_no_list_is_not_an_empty_list(kind):
     op = define(
         f"listed_{name}(Tensor x, {kind} more=None) -> Tensor",
         lambda x, more=None: x + (100 if more is None else len(more)),
-        lambda x, more=None: torch.empty_like(x),
+        like,
     )
-    x = torch.zeros(2)
 
     for more in (None, [], None):
-        assert op(x.npu(), more).tolist() == op(x, more).tolist(), more
+        same(op, torch.zeros(2), more)
 
 
 @pytest.mark.filterwarnings("ignore:npu. each call")
@@ -301,39 +281,25 @@ def fill_and_turn(x, out):
 
 
 @pytest.mark.parametrize(
-    ("name", "kernel", "shape"),
-    [
-        ("memory", grow_and_shrink, (3,)),
-        ("strides", fill_and_turn, (3, 3)),
-    ],
+    ("kernel", "shape"), [(grow_and_shrink, (3,)), (fill_and_turn, (3, 3))]
 )
-def test_a_kernel_may_give_what_it_writes_other(name, kernel, shape):
-    op = define(
-        f"other_{name}(Tensor x, Tensor(a!) out) -> ()",
-        kernel,
-        lambda x, out: None,
-    )
+def test_a_kernel_may_give_what_it_writes_other_memory_or_strides(kernel, shape):
+    schema = f"{kernel.__name__}(Tensor x, Tensor(a!) out) -> ()"
+    op = define(schema, kernel, lambda x, out: None)
+
+    def run(x):
+        out = torch.zeros(shape, device=x.device)
+        op(x, out)
+        return out.tolist()
 
     for factor in (1, 2):
-        x = torch.arange(9.0)[: 3 ** len(shape)].reshape(shape) * factor
-        results = []
-        for device in ("cpu", "npu"):
-            out = torch.zeros(shape, device=device)
-            op(x.to(device), out)
-            results.append(out.tolist())
-        assert results[1] == results[0]
+        same(run, torch.arange(9.0)[: 3 ** len(shape)].reshape(shape) * factor)
 
 
 def test_an_operator_that_is_defined_anew_is_another_one():
-    def defined(
-        arguments: str, kernel: Callable[..., torch.Tensor]
-    ) -> torch.library.Library:
+    def defined(arguments, kernel):
         library = torch.library.Library("npu_anew", "FRAGMENT")
-        library.define(f"f({arguments}) -> Tensor")
-        library.impl("f", kernel, "CPU")
-        torch.library.register_fake(
-            "npu_anew::f", lambda x, *_: torch.empty_like(x), lib=library
-        )
+        define(f"f({arguments}) -> Tensor", kernel, like, library)
         return library
 
     x = torch.ones(3, device="npu")
@@ -350,19 +316,20 @@ def test_an_operator_that_is_defined_anew_is_another_one():
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 @pytest.mark.parametrize("how", ["another library", "overridden", "fake alone"])
 def test_an_operator_whose_kernel_is_exchanged_has_the_new_ones_shapes(how):
-    def first(x: torch.Tensor) -> torch.Tensor:
+    def first(x):
         return x + 1
 
-    def second(x: torch.Tensor) -> torch.Tensor:
+    def second(x):
         return x[:2].double() + 5
 
-    name = "npu_exchanged::" + how.replace(" ", "_")
+    short = how.replace(" ", "_")
+    name = f"npu_exchanged::{short}"
     with torch.library._scoped_library("npu_exchanged", "FRAGMENT") as library:
-        library.define(f"{name.partition('::')[2]}(Tensor x) -> Tensor")
+        library.define(f"{short}(Tensor x) -> Tensor")
         kernels = torch.library.Library("npu_exchanged", "IMPL")
         (library if how == "overridden" else kernels).impl(name, first, "CPU")
-        torch.library.register_fake(name, lambda x: torch.empty_like(x), lib=kernels)
-        op = getattr(torch.ops.npu_exchanged, name.partition("::")[2])
+        torch.library.register_fake(name, like, lib=kernels)
+        op = getattr(torch.ops.npu_exchanged, short)
         x = torch.arange(4.0, device="npu")
         for _ in range(3):
             assert op(x).tolist() == [1, 2, 3, 4]
@@ -383,3 +350,75 @@ def test_an_operator_whose_kernel_is_exchanged_has_the_new_ones_shapes(how):
             y = op(x)
             assert y.dtype == torch.double and y.tolist() == [5, 6]
         kernels._destroy()
+
+
+def library_of(name):
+    """Return the library of an operator that was called and of which much is known."""
+    library = Library("npu_goes", "FRAGMENT")
+    op = define(f"{name}(Tensor x) -> Tensor", torch.neg, like, library)
+    for _ in range(3):
+        op(torch.ones(3, device="npu"))
+    torch.npu.synchronize()
+    return library, op
+
+
+def busy():
+    x = torch.ones(1 << 20, device="npu")
+    for _ in range(100):
+        x.mul_(1.0)  # what the queue is busy with
+    return x
+
+
+def destroyed(library):
+    library._destroy()
+
+
+def overridden(library):
+    library.impl("op_overridden", lambda x: x + 100, "CPU", allow_override=True)
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("change", [destroyed, overridden], ids=lambda c: c.__name__)
+def test_queued_calls_have_the_kernel_of_their_launch(change):
+    library, op = library_of(f"op_{change.__name__}")
+
+    y = op(busy())
+    change(library)
+
+    assert torch.equal(y.cpu(), torch.full((1 << 20,), -1.0))
+    library._destroy()
+
+
+def test_queued_calls_run_before_a_library_that_nobody_has():
+    library, op = library_of("dropped")
+
+    y = op(busy())
+    del library
+    gc.collect()
+
+    assert torch.equal(y.cpu(), torch.full((1 << 20,), -1.0))
+
+
+def test_a_call_that_could_not_run_before_fails():
+    library, op = library_of("stuck")
+    x, gate = torch.ones(3, device="npu"), torch.npu.ExternalEvent()
+    gate.wait(torch.npu.current_stream())
+    op(x)
+
+    with pytest.warns(RuntimeWarning, match="npu_goes::stuck: npu:0 stream 0 waits"):
+        library._destroy()
+    gate.record(torch.npu.Stream())
+
+    failed(torch.npu.DeviceError, "npu_goes::stuck was taken away")
+
+
+def test_a_replay_of_an_operator_that_has_gone_fails():
+    library, op = library_of("replayed")
+    x = torch.ones(3, device="npu")
+    graph, _ = captured(lambda: op(x))
+    library.impl("replayed", lambda x: x + 1, "CPU", allow_override=True)
+    library._destroy()
+
+    graph.replay()
+
+    failed(torch.npu.DeviceError, "npu_goes::replayed was taken away")

@@ -1,25 +1,22 @@
 """Drivers from outside of the tree: the example in C, and libraries that are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from c_library import compiled
-from interpreter import Spawned
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+def toy(tmp_path_factory):
     example = ROOT / "examples/driver/toy_driver.c"
     source = tmp_path_factory.mktemp("toy") / example.name
     source.write_bytes(example.read_bytes())
     return str(compiled(source, "-std=c11", "-Wextra"))
 
 
-def test_the_example_in_c_trains_a_model(python: Spawned, toy: str) -> None:
+def test_the_example_in_c_trains_a_model(python, toy):
     """Losses of a loop with two streams and a captured step equal cpu's."""
     code = """
 import copy, torch
@@ -59,9 +56,7 @@ assert start.elapsed_time(end) > 0
     python(code, NPU_DRIVER=toy)
 
 
-def test_an_error_reported_late_names_the_line_and_the_next_work_runs(
-    python: Spawned, toy: str
-) -> None:
+def test_an_error_reported_late_names_the_line_and_the_next_work_runs(python, toy):
     code = """
 import torch
 x = torch.arange(8, device="npu")
@@ -98,9 +93,7 @@ const npu_driver *npu_driver_table(void) {
         (TABLE % "1", "was built for version 1 of"),
     ],
 )
-def test_a_library_that_is_no_driver_is_refused(
-    python: Spawned, tmp_path: Path, source: str, says: str
-) -> None:
+def test_a_library_that_is_no_driver_is_refused(python, tmp_path, source, says):
     """import torch works; the first use says what is wrong; none is available."""
     (tmp_path / "bad.c").write_text(source)
     code = """

@@ -1,12 +1,9 @@
 """A call gives what cpu gives, whatever calls and switches came before it."""
 
-from __future__ import annotations
-
-import contextlib
-
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing._internal.common_utils import set_default_dtype
 
 from npu_dispatch import _C
 from tests.ecosystem.both import same
@@ -18,20 +15,10 @@ def in_turn(calls, *tensors):
         same(call, *tensors)
 
 
-@contextlib.contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def test_results_follow_the_default_dtype_of_the_call():
     def under(dtype, call):
         def run(t):
-            with default_dtype(dtype):
+            with set_default_dtype(dtype):
                 return call(t)
 
         return run
@@ -44,57 +31,34 @@ def test_results_follow_the_default_dtype_of_the_call():
 
 POWERS = [lambda t, e=e: t**e for e in (2, -1, 2, 0, -2, 300, 1)]
 NARROW = (1, 127, 128, -1, -128, -129, 255, 256, 40_000, 65_504, 65_536, 1e9)
+FILLS = [lambda t, v=v: t.fill_(v) for v in NARROW]
+FILLS += [lambda t, v=v: t.add(v) for v in (3, 1000, 2, 70_000, -5)]
 DIVISORS = [2, 0, 3, 0, *map(torch.tensor, (2, 0, 2))]
 BOUNDS = ((0.0, 1.0), (2.0, 1.0), (1.0, 2.0))
-# Calls that are right and wrong by a number in turn, and the tensors they are made on.
-TURNS = {
-    "negative powers of integers": (POWERS, torch.arange(4)),
-    "of many": (POWERS, torch.arange(300_000)),
-    "in place": ([lambda t, e=e: t.pow_(e) for e in (3, -1, 1)], torch.arange(4)),
-    "a dtype without a kernel": (
-        [lambda a: torch.addmm(a, a, a)] * 2,
-        torch.ones(8, 8, dtype=torch.bool),
-    ),
-    "of a large matrix": (
-        [lambda a: torch.addmm(a, a, a)] * 2,
-        torch.ones(400, 400, dtype=torch.bool),
-    ),
-    **{
-        f"numbers that do not fit {dtype}": (
-            [lambda t, v=v: t.fill_(v) for v in NARROW]
-            + [lambda t, v=v: t.add(v) for v in (3, 1000, 2, 70_000, -5)],
-            torch.ones(5).to(dtype),
-        )
-        for dtype in (torch.int8, torch.uint8, torch.float16)
-    },
-    "division by zero": (
-        [lambda t, d=d: t // d for d in DIVISORS]
-        + [lambda t, d=d: torch.remainder(t, d) for d in (2, 0, 5)],
-        torch.arange(6),
-    ),
-    "probabilities": (
-        [lambda t, p=p: t.bernoulli_(p) * 0 for p in (0.5, 2.0, 0.3, -1.0)],
-        torch.ones(6),
-    ),
-    "bounds": (
-        [lambda t, p=p: t.uniform_(*p) * 0 for p in BOUNDS]
-        + [lambda t, p=p: torch.histc(t, 4, *p) for p in BOUNDS]
-        + [lambda t, p=p: F.hardtanh(t, *p) for p in BOUNDS],
-        torch.ones(6),
-    ),
-    "names": (
-        [
-            lambda t, m=m: torch.div(-t, 4, rounding_mode=m)
-            for m in ("trunc", "floor", "trunc")
-        ],
-        torch.arange(6),
-    ),
-}
+MODES = ("trunc", "floor", "trunc")
+# Calls that are right and wrong by a number in turn | the tensor they are made on.
+TURNS = """
+POWERS | torch.arange(4)
+POWERS | torch.arange(300_000)
+[lambda t, e=e: t.pow_(e) for e in (3, -1, 1)] | torch.arange(4)
+[lambda a: torch.addmm(a, a, a)] * 2 | torch.ones(8, 8).bool()
+[lambda a: torch.addmm(a, a, a)] * 2 | torch.ones(400, 400).bool()
+FILLS | torch.ones(5).to(torch.int8)
+FILLS | torch.ones(5).to(torch.uint8)
+FILLS | torch.ones(5).to(torch.float16)
+[lambda t, d=d: t // d for d in DIVISORS] | torch.arange(6)
+[lambda t, d=d: torch.remainder(t, d) for d in (2, 0, 5)] | torch.arange(6)
+[lambda t, p=p: t.bernoulli_(p) * 0 for p in (0.5, 2.0, 0.3, -1.0)] | torch.ones(6)
+[lambda t, p=p: t.uniform_(*p) * 0 for p in BOUNDS] | torch.ones(6)
+[lambda t, p=p: torch.histc(t, 4, *p) for p in BOUNDS] | torch.ones(6)
+[lambda t, p=p: F.hardtanh(t, *p) for p in BOUNDS] | torch.ones(6)
+[lambda t, m=m: torch.div(-t, 4, rounding_mode=m) for m in MODES] | torch.arange(6)
+"""
 
 
-@pytest.mark.parametrize("of", TURNS)
-def test_a_number_is_looked_at_in_each_call(of):
-    in_turn(*TURNS[of])
+@pytest.mark.parametrize("row", TURNS.strip().splitlines())
+def test_a_number_is_looked_at_in_each_call(row):
+    in_turn(*(eval(part, globals()) for part in row.split(" | ")))
 
 
 def layouts(device):
@@ -176,7 +140,7 @@ def test_a_switch_changes_after_the_tasks_that_were_launched_before(size):
     n = i.npu()
     for _ in range(50):
         results.append((torch.sqrt(n), torch.float32))
-        with default_dtype(torch.float64):
+        with set_default_dtype(torch.float64):
             results.append((torch.sqrt(n), torch.float64))
     for result, dtype in results:
         assert result.dtype == dtype

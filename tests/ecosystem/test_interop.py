@@ -1,7 +1,5 @@
 """What leaves a tensor's process or frontend: jit, data loading, DLPack, files."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -28,11 +26,9 @@ IMAGE = torch.linspace(0, 1, 36).view(1, 1, 6, 6)
 @pytest.mark.parametrize("frontend", ["trace", "script"])
 def test_jit(frontend, tmp_path):
     expected = model()(IMAGE)
-    made = (
-        torch.jit.trace(model().npu(), IMAGE.npu())
-        if frontend == "trace"
-        else torch.jit.script(model().npu())
-    )
+    make = torch.jit.script if frontend == "script" else torch.jit.trace
+    given = () if frontend == "script" else (IMAGE.npu(),)
+    made = make(model().npu(), *given)
     for _ in range(3):
         torch.testing.assert_close(made(IMAGE.npu()).cpu(), expected)
 
@@ -79,10 +75,7 @@ def test_dlpack_shares_memory_with_a_capsule_and_without():
 
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_save_and_load(weights_only):
-    state = {
-        "w": torch.arange(3.0).npu(),
-        "t": torch.eye(2, dtype=torch.bfloat16).npu(),
-    }
+    state = {"w": torch.arange(3.0).npu(), "t": torch.eye(2).bfloat16().npu()}
     state["view"] = state["w"][1:]
     file = io.BytesIO()
     torch.save(state, file)

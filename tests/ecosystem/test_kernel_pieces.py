@@ -1,23 +1,21 @@
 """Kernels that are run in pieces, by whichever threads have a core."""
 
-from __future__ import annotations
-
-import threading
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+
+from tests.ecosystem.both import in_threads, same
+from tests.graphs.captured import captured
 
 # Large enough to be cut, with first dimensions that no piece divides.
 SHAPES = [(400, 700), (3, 90001), (280003,), (2, 1, 350, 401), (1, 270, 1100)]
 
 
-def numbers(*shape: int, seed: int = 0) -> Tensor:
+def numbers(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def check(call, *inputs: Tensor, times: int = 3) -> None:
+def check(call, *inputs, times=3):
     wanted = call(*inputs)
     on_device = [t.npu() for t in inputs]
     for _ in range(times):
@@ -100,12 +98,10 @@ def test_rows_stay_whole(shape):
     check(lambda x: torch.native_layer_norm(x, shape[1:], None, None, 1e-5), x)
 
 
-def gradients(x: Tensor, call) -> tuple[Tensor, ...]:
+def gradients(x, call):
     x = x.detach().requires_grad_()
     y = call(x)
-    y.square().sum().backward()
-    assert x.grad is not None
-    return y.detach(), x.grad
+    return y.detach(), *torch.autograd.grad(y.square().sum(), x)
 
 
 def test_gradients_of_rows():
@@ -133,15 +129,12 @@ def test_attention(shape, masked):
         alike = (length, length) if masked == "mask" else (batch, 1, length, length)
         mask = numbers(*alike, seed=4)
 
-    def call(*qkv: Tensor) -> tuple[Tensor, ...]:
+    def call(*qkv):
         own = [t.detach().requires_grad_() for t in qkv]
-        y = F.scaled_dot_product_attention(
-            *own,
-            attn_mask=None if mask is None else mask.to(own[0].device),
-            is_causal=masked == "causal",
-        )
-        y.square().sum().backward()
-        return (y.detach(), *(t.grad for t in own))
+        there = None if mask is None else mask.to(own[0].device)
+        causal = masked == "causal"
+        y = F.scaled_dot_product_attention(*own, there, is_causal=causal)
+        return y.detach(), *torch.autograd.grad(y.square().sum(), own)
 
     check(call, q, k, v)
 
@@ -149,7 +142,7 @@ def test_attention(shape, masked):
 def test_the_bits_are_the_same_whoever_helps():
     a, b = numbers(500, 700).npu(), numbers(500, 700, seed=1).npu()
 
-    def call() -> list[Tensor]:
+    def call():
         rows = (a * b).softmax(-1)
         x = torch.addcmul(a, b, rows, value=0.3).exp()
         return [x, torch._foreach_lerp([a, b], [b, a], 0.3)[0], F.gelu(x), a @ b.mT]
@@ -165,9 +158,8 @@ def test_the_bits_are_the_same_whoever_helps():
         with torch.npu.stream(stream):
             results.append(call())
     torch.npu.synchronize()
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        results.append(call())
+    graph, found = captured(call)
+    results.append(found)
     graph.replay()
     for result in results:
         assert all(torch.equal(t.cpu(), f) for t, f in zip(result, first, strict=True))
@@ -186,9 +178,9 @@ def test_what_a_piece_raises_is_the_tasks_error():
 def test_a_thread_that_helped_has_its_own_state_again():
     a = numbers(600, 600).npu()
     wanted = (a @ a).exp().sum().item()
-    done: list[tuple[float, int, bool]] = []
+    done = []
 
-    def wait() -> None:
+    def wait():
         torch.set_num_threads(1 + len(done) % 2)
         threads = torch.get_num_threads()
         with torch.inference_mode(), torch.profiler.profile() as profile:
@@ -201,9 +193,7 @@ def test_a_thread_that_helped_has_its_own_state_again():
 
     before = torch.get_num_threads()
     for _ in range(2):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
+        in_threads(wait)
     assert torch.get_num_threads() == before
     assert len(done) == 2
     assert all(same for _, _, same in done)
@@ -241,3 +231,73 @@ def test_random_numbers_are_not_drawn_twice(draw):
     torch.manual_seed(3)
 
     torch.testing.assert_close(draw(a.npu()).cpu(), wanted)
+
+
+# Rows, what is summed over, columns; from 8 to 84 million multiplications.
+SIZES = [(200,) * 3, (256,) * 3, (130, 784, 400), (63, 4096, 33), (31, 900, 3000)]
+
+
+def matrix(rows, columns, turned, dtype):
+    numbers = torch.arange(rows * columns).remainder(17).sub(8).to(dtype)
+    return numbers.view(columns, rows).t() if turned else numbers.view(rows, columns)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_each_form_is_the_product(size, turned, dtype):
+    # Of small integers, so that each order of additions gives the same.
+    rows, between, columns = size
+    a = matrix(rows, between, turned[0], dtype)
+    b = matrix(between, columns, turned[1], dtype)
+    row, full = matrix(1, columns, False, dtype), matrix(rows, columns, False, dtype)
+    calls = [
+        torch.mm,
+        lambda a, b: torch.addmm(row.to(a.device), a, b, beta=2, alpha=-1),
+        lambda a, b: torch.addmm(row[0].to(a.device), a, b),
+        lambda a, b: torch.addmm(row[0, 0].to(a.device), a, b),
+        lambda a, b: full.to(a.device).clone().addmm_(a, b, alpha=3),
+        lambda a, b: torch.mm(a, b, out=full.to(a.device).t().contiguous().t()),
+        lambda a, b: torch.mm(a, b, out=full.to(a.device)[:0]),
+    ]
+
+    for call in calls:
+        assert torch.equal(call(a.npu(), b.npu()).cpu(), call(a, b))
+
+
+@pytest.mark.parametrize("batch", [2, 3, 16])
+def test_each_form_of_a_batch_is_the_products(batch):
+    a = torch.stack([matrix(160, 160, k % 2 == 0, torch.float32) for k in range(batch)])
+    c = a.mT.contiguous()
+    calls = [
+        torch.bmm,
+        lambda a, b: torch.baddbmm(c.to(a.device), a, b, beta=0.5, alpha=2),
+        lambda a, b: torch.baddbmm(c[0, 0].to(a.device), a, b),
+        lambda a, b: c.to(a.device).clone().baddbmm_(a, b),
+    ]
+
+    for call in calls:
+        assert torch.equal(call(a.npu(), a.npu()).cpu(), call(a, a))
+
+
+def test_what_is_no_number_stays_where_it_is():
+    a, b = torch.ones(300, 300), torch.ones(300, 300)
+    a[7], b[:, 9] = torch.nan, torch.inf
+
+    same(torch.mm, a, b)
+
+
+def test_every_piece_flushes_denormal_numbers_if_the_caller_does(python):
+    python("""
+import torch
+# cpu flushes in the caller's part of a product only, so it is no judge here. The
+# bits are counted, since a comparison may flush, too.
+a, b = torch.full((300, 300), 1e-39).npu(), torch.eye(300).npu()
+count = lambda: (a @ b).view(torch.int32).count_nonzero()
+assert count() == 300 * 300
+if torch.set_flush_denormal(True):
+    for _ in range(20):
+        assert count() == 0
+    torch.set_flush_denormal(False)
+    assert count() == 300 * 300
+""")

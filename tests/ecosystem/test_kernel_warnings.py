@@ -1,13 +1,13 @@
 """Warnings of kernels, which run when the call is over: each comes once, in Python."""
 
-from __future__ import annotations
-
-import threading
 import warnings
 from contextlib import nullcontext
 
 import pytest
 import torch
+
+from tests.ecosystem.both import in_threads
+from tests.graphs.captured import captured
 
 TOO_FEW = "degrees of freedom is <= 0"
 
@@ -91,24 +91,15 @@ def test_the_thread_that_waits_hears():
     torch.npu.synchronize()
     found = []
 
-    def wait():
-        with warnings.catch_warnings(record=True) as now:
-            warnings.simplefilter("always")
-            torch.npu.synchronize()
-            found.extend(str(w.message) for w in now)
-
     torch.std(one_element("npu"))
-    thread = threading.Thread(target=wait)
-    thread.start()
-    thread.join()
-    assert len(found) == 1
-    assert TOO_FEW in found[0]
+    in_threads(lambda: found.extend(heard(lambda _: None, "npu")))
+    [(text, _)] = found
+    assert TOO_FEW in text
 
 
 def test_replays_warn():
-    graph, x = torch.npu.NPUGraph(), one_element("npu")
+    x = one_element("npu")
     of_a_few_numbers("npu")
-    with torch.npu.graph(graph):
-        torch.std(x)
+    graph, _ = captured(lambda: torch.std(x))
     torch.npu.synchronize()
     assert len(heard(lambda _: graph.replay(), "npu", 3)) == 3

@@ -1,7 +1,5 @@
 """Decompositions, windows and losses: what PyTorch's operator database lacks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +7,7 @@ from torch import linalg
 
 from npu_dispatch.versions import fits
 from tests.ecosystem.both import both, same, with_gradients
+from tests.graphs.captured import captured
 
 SQUARE = torch.tensor([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 5.0]]).double()
 
@@ -54,9 +53,7 @@ def test_a_singular_matrix_is_an_error_as_on_cpu():
 def test_a_decomposition_is_captured(function):
     x = SQUARE.npu()
     function(x)
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        values = function(x)
+    graph, values = captured(lambda: function(x))
     x.mul_(2)
 
     graph.replay()
@@ -81,9 +78,7 @@ def test_windows(length, dtype):
 def test_a_window_is_captured_and_written_into():
     out = torch.empty(6, device="npu")
     torch.kaiser_window(6, device="npu")
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        window = torch.kaiser_window(6, device="npu")
+    graph, window = captured(lambda: torch.kaiser_window(6, device="npu"))
     graph.replay()
     torch.ops.aten.kaiser_window.out(6, out=out)
 

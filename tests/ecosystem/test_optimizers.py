@@ -1,7 +1,5 @@
 """Optimizers of torch.optim: plain, foreach, fused and capturable."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest
@@ -15,7 +13,7 @@ ALL = sorted(
     name
     for name, value in vars(optim).items()
     if inspect.isclass(value) and issubclass(value, optim.Optimizer)
-    if name not in ("Optimizer", "LBFGS", "SparseAdam", "Muon")
+    if name not in ("Optimizer", "SparseAdam")
 )
 
 
@@ -35,17 +33,22 @@ def test_three_steps(name, options):
         if parameters[0].device.type == "cpu":
             own.pop("capturable", None)
         optimizer = getattr(optim, name)(parameters, lr=0.01, **own)
-        for _ in range(3):
+
+        def loss():
             optimizer.zero_grad()
-            sum((p**2).sum() for p in parameters).backward()
-            optimizer.step()
+            loss = sum((p**2).sum() for p in parameters)
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(loss)
         return [p.detach() for p in parameters]
 
-    parameters = [
-        torch.rand(4, 3, requires_grad=True),
-        torch.rand(5, requires_grad=True),
-    ]
-    both(run, *parameters, rtol=1e-4, atol=1e-5)
+    muon = name == "Muon"  # which takes matrices, and multiplies in 16 bits
+    shapes = ((4, 3),) if muon else ((4, 3), (5,))
+    parameters = [torch.rand(shape, requires_grad=True) for shape in shapes]
+    near = {"rtol": 2e-2, "atol": 1e-3} if muon else {"rtol": 1e-4, "atol": 1e-5}
+    both(run, *parameters, **near)
 
 
 @pytest.mark.parametrize("size", [12, 70_000], ids=["small", "large"])
@@ -69,39 +72,11 @@ def test_fused_steps_are_queued(name, options, size):
         optimizer = getattr(optim, name)(parameters, lr=0.01, fused=True, **options)
         for _ in range(2):
             optimizer.step()
-        if parameters is on_npu:
-            torch.npu.set_sync_debug_mode("error")
-        try:
+        with torch.npu.sync_guard("error"):
             for _ in range(3):
                 optimizer.step()
-        finally:
-            torch.npu.set_sync_debug_mode("default")
 
-    for a, b in zip(on_npu, on_cpu, strict=True):
-        torch.testing.assert_close(a.detach().cpu(), b.detach())
-
-
-def test_lbfgs_and_muon():
-    def lbfgs(p):
-        optimizer = optim.LBFGS([p], max_iter=5)
-
-        def closure():
-            optimizer.zero_grad()
-            loss = (p**2).sum()
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        return p.detach()
-
-    def muon(p):
-        optimizer = optim.Muon([p], lr=0.01)
-        (p**2).sum().backward()
-        optimizer.step()
-        return p.detach()
-
-    both(lbfgs, torch.rand(4, requires_grad=True), rtol=1e-4)
-    both(muon, torch.rand(4, 3, requires_grad=True), rtol=2e-2, atol=1e-3)
+    torch.testing.assert_close(on_npu, on_cpu, check_device=False)
 
 
 FUSED = [
@@ -116,10 +91,10 @@ def _transposed(t):
     return t.t().contiguous().t()
 
 
-def _made(name, options, parameter, gradient):
+def _made(name, parameter, gradient, **options):
     parameter = parameter.requires_grad_()
     parameter.grad = gradient
-    return getattr(optim, name)([parameter], lr=0.5, **options), parameter
+    return getattr(optim, name)([parameter], **options), parameter
 
 
 @pytest.mark.parametrize("lr", [0.5, "tensor"])
@@ -132,16 +107,12 @@ def test_a_fused_step_refuses_what_its_kernel_would_misread(name, options, state
     fused = {**options, "fused": True, "lr": lr}
 
     def refused(parameter, gradient, change=None):
-        parameter = parameter.requires_grad_()
-        parameter.grad = gradient
-        optimizer = getattr(optim, name)([parameter], **fused)
+        optimizer, parameter = _made(name, parameter, gradient, **fused)
         if change:
             optimizer.step()
             change(optimizer.state[parameter])
         before = parameter.detach().cpu()
-        with pytest.raises(
-            RuntimeError, match="needs parameters without gaps and overlaps"
-        ):
+        with pytest.raises(RuntimeError, match="parameters without gaps and overlaps"):
             optimizer.step()
         assert parameter.detach().cpu().equal(before)
 
@@ -174,9 +145,11 @@ def test_a_fused_step_of_dense_tensors_is_the_plain_one(
     def stepped(**how):
         parameter = torch.empty_strided(sizes, strides, device="npu").fill_(1.0)
         gradient = torch.empty_strided(sizes, of_gradient, device="npu")
-        count = gradient.numel()
-        gradient.copy_(torch.linspace(0.5, 1.5, count, device="npu").reshape(sizes))
-        optimizer, parameter = _made(name, {**options, **how}, parameter, gradient)
+        values = torch.linspace(0.5, 1.5, gradient.numel(), device="npu")
+        gradient.copy_(values.reshape(sizes))
+        optimizer, parameter = _made(
+            name, parameter, gradient, lr=0.5, **options, **how
+        )
         for _ in range(3):
             optimizer.step()
         return parameter.detach()

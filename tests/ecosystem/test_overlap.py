@@ -1,7 +1,5 @@
 """Arguments that lie where others do: computed or refused as on cpu."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,11 +1,13 @@
-"""Tensors of several places in one call: host scalars, masks, devices by name."""
+"""Tensors of several places in one call: devices by name, the host's scalars, masks."""
 
-from __future__ import annotations
+import ctypes
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.ecosystem.both import outcome
+from tests.ecosystem.both import both, outcome, same
+from tests.graphs.captured import captured
 
 
 def test_a_scalar_of_the_host_in_a_list_is_written_once_per_call():
@@ -14,10 +16,8 @@ def test_a_scalar_of_the_host_in_a_list_is_written_once_per_call():
         torch._foreach_add_([device, scalar], 1)
         doubled = torch._foreach_mul([device, scalar], 2.0)
         assert (scalar.item(), doubled[1].item()) == (expected, 2 * expected)
-        assert (device.tolist(), doubled[0].tolist()) == (
-            [expected] * 3,
-            [2 * expected] * 3,
-        )
+        assert device.tolist() == [expected] * 3
+        assert doubled[0].tolist() == [2 * expected] * 3
 
 
 def test_reading_a_scalar_of_the_host_leaves_it_alone():
@@ -100,7 +100,6 @@ assert torch.tril_indices(3, 3, device="npu").device.index == 0
 with torch.npu.device(1):
     assert torch.tril_indices(3, 3, device="npu").device.index == 1
     assert torch.tril_indices(3, 3, device="npu:0").device.index == 0
-
 for layout in (torch.sparse_coo, torch.sparse_csr):
     x = torch.eye(3, device="npu:1").to_sparse(layout=layout)
     assert x.device.index == 1 and x.values().device.index == 1
@@ -121,3 +120,204 @@ print("ok")
 
 def test_the_named_device_is_where_a_factory_makes_its_tensor(python):
     assert python(FACTORIES, NPU_DISPATCH_DEVICES="2").stdout.strip() == "ok"
+
+
+DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32]
+DTYPES += [torch.float64, torch.complex64, torch.complex128]
+
+# x is on the device; h is on the host, has one element and no dimension.
+FORMS = {
+    "x + h": lambda x, h: x + h,
+    "h + x": lambda x, h: h + x,
+    "x * h": lambda x, h: x * h,
+    "h * x": lambda x, h: h * x,
+    "x - h": lambda x, h: x - h,
+    "h - x": lambda x, h: h - x,
+    "x / h": lambda x, h: x / h,
+    "h / x": lambda x, h: h / x,
+    "x ** h": lambda x, h: x**h,
+    "h ** x": lambda x, h: h**x,
+    "x == h": lambda x, h: x == h,
+    "h != x": lambda x, h: h != x,
+    "add, alpha": lambda x, h: torch.add(x, h, alpha=2),
+    "sub, alpha": lambda x, h: torch.sub(h, x, alpha=2),
+    "add_": lambda x, h: x.clone().add_(h),
+    "add_, alpha": lambda x, h: x.clone().add_(h, alpha=2),
+    "sub_": lambda x, h: x.clone().sub_(h),
+    "mul_": lambda x, h: x.clone().mul_(h),
+    "div_": lambda x, h: x.clone().div_(h),
+    "pow_": lambda x, h: x.clone().pow_(h),
+    "fill_": lambda x, h: x.clone().fill_(h),
+    "add, out=": lambda x, h: torch.add(x, h, out=torch.empty_like(x)),
+    "mul, out=": lambda x, h: torch.mul(h, x, out=torch.empty_like(x)),
+    "where": lambda x, h: torch.where(x != 0, x, h),
+    "where, other": lambda x, h: torch.where(x == 0, h, x),
+    "lerp, weight": lambda x, h: torch.lerp(x, x + 1, h),
+    "addcmul": lambda x, h: torch.addcmul(x, x, h),
+    "addcdiv": lambda x, h: torch.addcdiv(x, x, h),
+    "masked_fill": lambda x, h: x.masked_fill(x != 0, h),
+    "index_fill": lambda x, h: x.index_fill(0, torch.tensor([1], device=x.device), h),
+    "index_put": lambda x, h: x.index_put((torch.tensor([1], device=x.device),), h),
+    "x[0] = h": lambda x, h: x.clone().__setitem__(0, h) or x,
+    "number": lambda x, h: x + h.item() - h.item() * x,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_host_scalar_gives_what_it_gives_on_cpu(form):
+    for dtype in DTYPES:
+        # Enough elements for vectors, which kernels load aligned.
+        x, h = (torch.arange(64) % 3 + 1).to(dtype), torch.tensor(2).to(dtype)
+        if dtype.is_complex:
+            x, h = x + 1j, h - 0.5j
+        same(lambda x, h=h: FORMS[form](x, h), x, times=2)
+
+
+def test_a_graph_replays_with_a_complex_number_of_the_host():
+    x, h = torch.ones(3, dtype=torch.complex128, device="npu"), torch.tensor(2 - 1j)
+    h = h.to(torch.complex128)
+    graph, y = captured(lambda: torch.add(x, h, alpha=2) * (1 - 2j))
+
+    x.fill_(3)
+    graph.replay()
+
+    assert y.tolist() == [(3 + 2 * (2 - 1j)) * (1 - 2j)] * 3
+
+
+MARK = """
+#include <c10/core/TensorImpl.h>
+extern "C" void mark(c10::TensorImpl* t) { t->set_wrapped_number(true); }
+"""
+
+
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory):
+    """What extensions do: give a tensor the lower rank of a Python number."""
+    from c_library import compiled  # which a child that imports this file has not
+
+    source = tmp_path_factory.mktemp("mark") / "mark.cpp"
+    source.write_text(MARK)
+    torch_folder = Path(torch.__file__).parent
+    flags = ("-std=c++20", f"-isystem{torch_folder}/include", f"-L{torch_folder}/lib")
+    library = compiled(source, *flags, "-lc10", compiler="g++")
+    function = ctypes.CDLL(str(library)).mark
+    function.argtypes = [ctypes.c_void_p]
+    return lambda t: function(t._cdata)
+
+
+def test_a_number_on_the_device_promotes_as_a_number(mark):
+    def results(device):
+        # More kinds of calls than there are tensors to stand for arguments.
+        for rank in range(1, 12):
+            torch.add(*torch.ones((2,) + (1,) * rank, device=device))
+        for function in (torch.add, torch.mul, torch.maximum, torch.sub):
+            number = torch.tensor(3, device=device)
+            mark(number)
+            x = torch.tensor(2, dtype=torch.int32, device=device)
+            plain = torch.tensor([4, 5], device=device)
+            for y in (function(x, number), function(plain, number), function(plain, x)):
+                yield y.dtype, y.tolist()
+
+    assert list(results("npu")) == list(results("cpu"))
+
+
+SHAPES = [((2, 3), (3, 2)), ((1,), (3,)), ((0, 3), (3, 0)), ((3,), (2, 3)), ((), (2,))]
+
+
+@pytest.mark.parametrize("devices", [("npu", "npu"), ("npu", "cpu"), ("cpu", "npu")])
+def test_error_has_the_words_of_cpu(devices):
+    for shapes in SHAPES:
+        to, source = map(torch.ones, shapes)
+        expected = outcome(to.copy_, source)
+        assert outcome(to.to(devices[0]).copy_, source.to(devices[1])) == expected
+
+
+# A tensor that x is given, a value that may lie elsewhere.
+VALUES = {
+    "fill_": lambda x, value: x.fill_(value),
+    "fill": lambda x, value: torch.fill(x, value),
+    "masked_fill_": lambda x, value: x.masked_fill_(x > 1, value),
+    "masked_fill": lambda x, value: x.masked_fill(x > 1, value),
+    "index_put_": lambda x, value: x.index_put_((x[:1].long() - 1,), value),
+    "index_put": lambda x, value: x.index_put((x[:1].long() - 1,), value),
+    "accumulate": lambda x, value: x.index_put_(
+        (x.long() * 0,), value, accumulate=True
+    ),
+    "index_fill_": lambda x, value: x.index_fill_(0, x[:1].long(), value),
+    "index_fill": lambda x, value: x.index_fill(0, x[:1].long(), value),
+    "where": lambda x, value: torch.where(x > 1, x, value),
+    "where, first": lambda x, value: torch.where(x > 1, value, x),
+    "setitem": lambda x, value: x.__setitem__(x > 1, value) or x,
+}
+
+
+CONVERTING = ["fill_", "fill", "masked_fill_", "masked_fill", "index_fill_", "setitem"]
+
+
+ELSEWHERE = """
+import torch
+from tests.ecosystem.test_places import CONVERTING, VALUES
+for form, write in VALUES.items():
+    expected = write(torch.arange(1.0, 4.0), torch.tensor(7.0))
+    for dtype in (torch.float32, torch.int64):
+        if dtype == torch.int64 and form not in CONVERTING:
+            continue  # refused on cpu, or of another dtype
+        # Twice: the first call of a kind takes another way.
+        for _ in range(2):
+            value = torch.tensor(7, dtype=dtype, device="npu:1")
+            found = write(torch.arange(1.0, 4.0, device="npu:0"), value)
+            assert found.device == torch.device("npu:0"), form
+            assert torch.equal(found.cpu(), expected), form
+x, more = torch.ones(1, device="npu:0"), torch.ones(1, device="npu:1")
+for refused in (lambda: torch.where(x > 0, more, x), lambda: x.fill_(more)):
+    try:
+        refused()
+        print("not refused")
+    except RuntimeError as error:
+        assert "device" in str(error) or "dimension" in str(error), error
+print("ok")
+"""
+
+
+def test_a_value_may_be_on_another_device(python):
+    done = python(ELSEWHERE, NPU_DISPATCH_DEVICES="2")
+    assert done.stdout.strip() == "ok", done.stdout + done.stderr
+
+
+ON_THE_HOST = ["fill_", "fill", "index_put_", "accumulate", "index_fill_"]
+
+
+@pytest.mark.parametrize("form", ON_THE_HOST)
+def test_a_tensor_of_the_host_takes_a_value_of_the_device(form):
+    expected = VALUES[form](torch.arange(1.0, 4.0), torch.tensor(7.0))
+
+    for _ in range(2):
+        x = torch.arange(1.0, 4.0)
+        version = x._version
+        found = VALUES[form](x, torch.tensor(7.0, device="npu"))
+
+        assert found.device.type == "cpu"
+        assert torch.equal(found, expected)
+        assert x._version == version + (found is x)
+
+
+def test_the_gradient_of_a_filled_tensor():
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    y.fill_(torch.tensor(3.0, device="npu"))
+
+    y.sum().backward()
+
+    assert x.grad is not None and x.grad.tolist() == [0, 0, 0]
+
+
+def test_a_nested_view_takes_its_sizes_from_the_host():
+    def padded(values):
+        sizes, strides = torch.tensor([[2], [4]]), torch.tensor([[1], [1]])
+        nested = torch._nested_view_from_buffer(
+            values, sizes, strides, torch.tensor([0, 2])
+        )
+        values.mul_(2)
+        return nested.to_padded_tensor(0.0)
+
+    both(padded, torch.arange(6.0))

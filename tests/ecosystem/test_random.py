@@ -1,8 +1,6 @@
 """Random operators: deterministic whatever the schedule, distributed as on cpu."""
 
-from __future__ import annotations
-
-import threading
+from functools import partial
 
 import pytest
 import torch
@@ -10,11 +8,13 @@ import torch.nn.functional as F
 from host_waits import host_waits
 
 from npu_dispatch.testing import explore
+from tests.ecosystem.both import failed, in_threads
+from tests.graphs.captured import captured
 
 N = 20_000
 
 
-def _offset() -> int:
+def _offset():
     state = torch.npu.get_rng_state()
     return int.from_bytes(bytes(state.tolist())[8:], "little")
 
@@ -97,27 +97,20 @@ def test_a_generator_per_thread_is_deterministic():
             drawn = [
                 torch.rand(100, device="npu", generator=generator) for _ in range(20)
             ]
-            results[seed] = torch.cat(drawn).cpu()
+            results[seed] = torch.cat(drawn).tolist()
 
     def run():
-        results: dict[int, torch.Tensor] = {}
-        threads = [threading.Thread(target=draw, args=(s, results)) for s in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        results = {}
+        in_threads(*(partial(draw, s, results) for s in range(4)))
         return results
 
-    first, second = run(), run()
-    assert all(torch.equal(first[seed], second[seed]) for seed in range(4))
+    assert run() == run()
 
 
 def test_dropout_in_a_captured_graph_advances_the_state():
     x = torch.ones(1000).npu()
     F.dropout(x)
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        y = F.dropout(x)
+    graph, y = captured(lambda: F.dropout(x))
 
     torch.manual_seed(7)
     results, offsets = [], [_offset()]
@@ -125,9 +118,109 @@ def test_dropout_in_a_captured_graph_advances_the_state():
         graph.replay()
         results.append(y.clone())
         offsets.append(_offset())
+    results.append(F.dropout(x))
     torch.manual_seed(7)
-    eager = [F.dropout(x) for _ in range(3)]
+    eager = [F.dropout(x) for _ in range(4)]
 
     assert offsets == sorted(set(offsets)), "each replay takes numbers of its own"
     for replayed, plain in zip(results, eager, strict=True):
         assert torch.equal(replayed, plain)
+
+
+def generator(seed=0):
+    return torch.Generator("npu").manual_seed(seed)
+
+
+def draw(g, n=4):
+    return torch.rand(n, generator=g, device="npu").tolist()
+
+
+def test_a_state_is_shared_and_a_clone_is_not():
+    first = generator()
+    shared, cloned = first.graphsafe_get_state(), first.clone_state()
+
+    numbers = draw(first), draw(shared)
+    alone = generator()
+
+    assert numbers == (draw(alone), draw(alone))
+    assert first.get_offset() == shared.get_offset() == 8
+    assert draw(cloned) == numbers[0]
+
+
+def test_generators_take_turns_with_states_as_trackers_do():
+    default, other = generator(1), generator(2)
+    states = {"default": default.graphsafe_get_state(), "other": other}
+
+    def fork(name):
+        before = default.graphsafe_get_state()
+        default.graphsafe_set_state(states[name])
+        try:
+            return draw(default)
+        finally:
+            default.graphsafe_set_state(before)
+
+    found = [fork("other"), draw(default), fork("other"), fork("default")]
+
+    one, two = generator(1), generator(2)
+    assert found == [draw(two), draw(one), draw(two), draw(one)]
+
+
+def test_a_capture_may_choose_states_and_a_replay_continues_each():
+    default, other = generator(1), generator(2)
+    state = default.graphsafe_get_state()
+    graph = torch.npu.NPUGraph()
+    graph.register_generator_state(other)
+    draw(default), draw(other)
+
+    def drawn():
+        a = torch.rand(4, generator=default, device="npu")
+        default.graphsafe_set_state(other)
+        b = torch.rand(4, generator=default, device="npu")
+        default.graphsafe_set_state(state)
+        return a, b, torch.rand(4, generator=default, device="npu")
+
+    with torch.npu.graph(graph):
+        numbers = drawn()
+
+    one, two = generator(1), generator(2)
+    draw(one), draw(two)
+    for _ in range(3):
+        graph.replay()
+        replayed = [t.tolist() for t in numbers]
+        assert replayed == [draw(one), draw(two), draw(one)]
+
+
+def test_threads_that_share_a_state_draw_different_numbers():
+    shared = [generator().graphsafe_get_state()]
+    shared += [shared[0].graphsafe_get_state() for _ in range(3)]
+    found = []
+
+    def draws(g):
+        found.extend(draw(g, 2) for _ in range(50))
+
+    in_threads(*(partial(draws, g) for g in shared))
+
+    alone = generator()
+    assert sorted(found) == sorted(draw(alone, 2) for _ in range(200))
+
+
+def test_a_state_of_another_device_is_refused():
+    with pytest.raises(TypeError, match="needs a generator of npu"):
+        generator().graphsafe_set_state(torch.Generator("cpu"))
+    with pytest.raises(IndexError, match="no device 99"):
+        torch.Generator("npu:99")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: torch.normal(0.0, torch.tensor([-1.0]).npu()), "std >= 0"),
+        (lambda: torch.bernoulli(torch.tensor([2.0]).npu()), "p_in <= 1"),
+    ],
+)
+def test_values_that_only_the_kernel_sees_are_refused_where_the_program_waits(
+    call, said
+):
+    call()
+
+    failed(torch.npu.DeviceError, said)

@@ -4,11 +4,8 @@ A launch may run a signal handler where it waits for memory or for room in the
 queue, and finalizers wherever something Python is made for it.
 """
 
-from __future__ import annotations
-
 import gc
 import signal
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,10 +16,10 @@ MIB = 1 << 20
 class Cycle:
     """Garbage that only the collector finds, and that calls `act` when found."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act):
         self.me, self.act = self, act
 
-    def __del__(self) -> None:
+    def __del__(self):
         self.act()
 
 
@@ -32,20 +29,20 @@ class Nested:
     Results are compared when all is done: in the middle nobody may wait.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device):
         self.host = torch.arange(48.0).view(6, 8)
         self.there = self.host.to(device)
-        self.found: list[tuple[int, torch.Tensor]] = []
+        self.found = []
 
-    def calls(self, x: torch.Tensor, n: int) -> torch.Tensor:
+    def calls(self, x, n):
         part = x[: 1 + n % 6]
         return torch.cat([torch.add(part, part, alpha=3 + n), part * 2, part.t().t()])
 
-    def launch(self) -> None:
+    def launch(self):
         n = len(self.found)
         self.found.append((n, self.calls(self.there, n)))
 
-    def check(self) -> None:
+    def check(self):
         assert self.found
         for n, result in self.found:
             assert result.cpu().equal(self.calls(self.host, n)), n
@@ -56,7 +53,7 @@ def alarm():
     """alarm(act): in 0.1 s the main thread calls act() from a signal handler."""
     before = signal.getsignal(signal.SIGALRM)
 
-    def arm(act: Callable[[], None]) -> None:
+    def arm(act):
         signal.signal(signal.SIGALRM, lambda *_: act())
         signal.setitimer(signal.ITIMER_REAL, 0.1)
 
@@ -74,7 +71,7 @@ def test_a_handler_launches_while_a_launch_waits_for_room_in_the_queue(alarm, in
     torch.npu.synchronize()
     results = []
 
-    def handler() -> None:
+    def handler():
         if into == "the full queue":
             gate.record(torch.npu.default_stream())
         own = stream if into == "the full queue" else torch.npu.default_stream()
@@ -114,12 +111,10 @@ with npu.stream(side):
     total = large[:10].sum()
 large.record_stream(side)
 del large
-
 def handler(*_):
     for n in range(1, 9):
         found.append((n, torch.add(x[:n], x[:n], alpha=3)))
     gate.record(npu.default_stream())
-
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.2)
 # There is no room for both: the second waits for the first.
@@ -173,7 +168,7 @@ def operator(how):
     Of a name of its own: what has been inferred of an operator is kept.
     """
     library = torch.library.Library("reentrancy", "FRAGMENT")
-    within: list[Callable[[], None]] = []
+    within = []
     name = f"scaled_{how}"
     library.define(f"{name}(Tensor x, Tensor y, float factor) -> Tensor")
     library.impl(name, lambda x, y, factor: x * factor + y, "CPU")
@@ -195,7 +190,7 @@ def test_what_shape_inference_runs_may_launch(operator, how):
     nested = Nested("npu")
     depth, inner = 0, []
 
-    def launch() -> None:
+    def launch():
         nonlocal depth
         nested.launch()
         if depth < 3:
@@ -204,7 +199,7 @@ def test_what_shape_inference_runs_may_launch(operator, how):
             inner.append((rows, scaled(nested.there[:rows], nested.there[:rows], 3.0)))
             depth -= 1
 
-    def collect() -> None:
+    def collect():
         Cycle(launch)
         gc.collect()
 

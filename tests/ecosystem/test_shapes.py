@@ -1,11 +1,10 @@
 """Calls whose shapes change from one to the next, as cpu makes them."""
 
-from __future__ import annotations
-
+import itertools
 import random
 import re
 import sys
-import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import heap
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
 from npu_dispatch import _C
+from tests.ecosystem.both import in_threads, same, to
 
 # Calls of a, b, c, d | what these are made of, by two numbers.
 CALLS = """
@@ -162,6 +162,7 @@ def definite(n):
 
 
 NAMES = {f.__name__: f for f in (rand, count, image, heads, definite)}
+TABLES = [table.strip().splitlines() for table in (CALLS, BY_META_KERNELS)]
 
 
 def results(call, arguments):
@@ -181,20 +182,20 @@ def results(call, arguments):
 META_FUNCTIONS = re.compile(r"torch/(_meta_registrations|_decomp|_refs|_prims)")
 
 
-class Asked:
-    """Notes which of torch's Python functions tell shapes within a block."""
+@contextmanager
+def asked():
+    """Note which of torch's Python functions tell shapes within a block."""
+    names = []
 
-    def __enter__(self):
-        self.names = []
-        sys.setprofile(self.look)
-        return self.names
-
-    def __exit__(self, *exc):
-        sys.setprofile(None)
-
-    def look(self, frame, event, arg):
+    def look(frame, event, arg):
         if event == "call" and META_FUNCTIONS.search(frame.f_code.co_filename):
-            self.names.append(frame.f_code.co_name)
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(look)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
 
 
 def arguments_of(made, n, c):
@@ -202,9 +203,7 @@ def arguments_of(made, n, c):
     return eval(f"({made},)", {"torch": torch, **NAMES, "n": n, "c": c})
 
 
-@pytest.mark.parametrize(
-    "row", [*CALLS.split("\n")[1:-1], *BY_META_KERNELS.split("\n")[1:-1]]
-)
+@pytest.mark.parametrize("row", itertools.chain(*TABLES))
 def test_each_shape_gives_what_cpu_gives(row):
     call, made = row.split(" | ")
     corrected = _C.shape_corrections()
@@ -220,7 +219,7 @@ def test_each_shape_gives_what_cpu_gives(row):
     assert _C.shape_corrections() == corrected
 
 
-@pytest.mark.parametrize("row", CALLS.strip().splitlines())
+@pytest.mark.parametrize("row", TABLES[0])
 def test_no_python_is_asked_for_another_shape(row):
     call, made = row.split(" | ")
     for n, c in [(3, 4), (6, 5), (7, 8)]:
@@ -228,9 +227,9 @@ def test_no_python_is_asked_for_another_shape(row):
         if n == 3:  # the first call of its kind may ask
             results(call, on_npu)
             continue
-        with Asked() as asked:
+        with asked() as names:
             results(call, on_npu)
-        assert not asked, (n, c)
+        assert not names, (n, c)
 
 
 def test_no_python_tells_shapes_because_others_were_negative():
@@ -244,47 +243,37 @@ def test_no_python_tells_shapes_because_others_were_negative():
             assert negative.is_neg()
             negative.neg_()
         x = torch.rand(4, 6).npu()[:, ::2]
-        with Asked() as asked:
+        with asked() as names:
             results.extend([x, x.square()])
-        results.append(asked)
+        results.append(names)
 
     # Each thread has stand-ins of its own, which are new here.
-    thread = threading.Thread(target=calls)
-    thread.start()
-    thread.join()
-    x, squares, asked = results
+    in_threads(calls)
+    x, squares, names = results
     assert torch.equal(squares.cpu(), x.cpu().square())
-    assert not asked
+    assert not names
 
 
-OPERATORS = [
-    "abs", "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp",
-    "complex", "cumsum",
-    "diff", "div", "dot", "fill", "flip", "full_like", "gather", "index_add",
-    "index_put", "index_select", "isclose", "isfinite", "isin", "kthvalue",
-    "lerp", "linalg.vector_norm", "logical_and", "logical_not", "logsumexp",
-    "masked_fill", "max", "mean", "median", "nan_to_num", "norm", "polar", "pow",
-    "prod", "quantile", "remainder", "repeat", "roll", "scatter", "scatter_add",
-    "select_scatter", "softmax", "sort", "std", "sum", "tril", "trace",
-    "var_mean", "where", "nn.functional.layer_norm", "nn.functional.conv2d",
-    "nn.functional.avg_pool2d", "nn.functional.batch_norm",
-    "nn.functional.embedding", "nn.functional.gelu", "nn.functional.interpolate",
-    "nn.functional.l1_loss", "nn.functional.mse_loss", "nn.functional.nll_loss",
-    "nn.functional.pad",
-    "nn.functional.scaled_dot_product_attention", "nn.functional.silu",
-]  # fmt: skip
+OPERATORS = """
+abs add addmm all amax argmax bmm cat clamp complex cumsum diff div dot fill flip
+full_like gather index_add index_put index_select isclose isfinite isin kthvalue lerp
+linalg.vector_norm logical_and logical_not logsumexp masked_fill max mean median
+nan_to_num norm polar pow prod quantile remainder repeat roll scatter scatter_add
+select_scatter softmax sort std sum tril trace var_mean where nn.functional.layer_norm
+nn.functional.conv2d nn.functional.avg_pool2d nn.functional.batch_norm
+nn.functional.embedding nn.functional.gelu nn.functional.interpolate
+nn.functional.l1_loss nn.functional.mse_loss nn.functional.nll_loss nn.functional.pad
+nn.functional.scaled_dot_product_attention nn.functional.silu
+"""
+CHECKED = [o for o in op_db if o.name in OPERATORS.split()]
 
 
-@pytest.mark.parametrize(
-    "op", [o for o in op_db if o.name in OPERATORS], ids=lambda o: o.name
-)
+@pytest.mark.parametrize("op", CHECKED, ids=lambda o: o.name)
 def test_no_shape_is_corrected_by_a_run_on_zeros(op):
     """A shape function that is wrong costs time, and no result shows it."""
     before = _C.shape_corrections()
     for sample in op.sample_inputs("cpu", torch.float32):
-        sample = sample.transform(
-            lambda t: t.npu() if isinstance(t, torch.Tensor) else t
-        )
+        sample = sample.transform(lambda t: to(t, "npu"))
         op(sample.input, *sample.args, **sample.kwargs)
         assert _C.shape_corrections() == before, sample
     torch.npu.synchronize()
@@ -334,3 +323,54 @@ calls(8_000, 40_000)
 print(in_use() - before)
 """
     assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 16 << 20
+
+
+SHAPES = [s for rank in range(4) for s in itertools.product((1, 2, 3), repeat=rank)]
+SHAPES += [(0,), (2, 0), (0, 1)]
+FEW = [(3, 2), (2,), (), (1, 2), (3, 1), (4, 3, 2)]
+
+
+def filled(shape, dtype=torch.float32):
+    numbers = torch.arange(1, 1 + torch.Size(shape).numel()).reshape(shape)
+    return numbers.to(dtype)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.add,
+        torch.gt,
+        lambda a, b: torch.true_divide(b, a),
+        # A result in place is no larger than its tensor.
+        lambda a, b: a.sub_(b),
+        # One of another size than the given tensor resizes it.
+        lambda a, b: torch.add(a, b, out=a.new_empty(12)[:0]),
+    ],
+    ids=["add", "gt", "div", "in place", "out"],
+)
+def test_expanded_arguments_give_what_they_give_on_cpu(call):
+    for a, b in itertools.product(SHAPES, SHAPES):
+        same(call, filled(a), filled(b))
+
+
+def test_dtypes_of_results_follow_those_of_the_arguments():
+    dtypes = (torch.uint8, torch.int64, torch.float16, torch.float64)
+    for a, b in itertools.product(dtypes, dtypes):
+        for shape in [(2, 3), (4, 1), (1, 5)]:
+            same(torch.mul, filled(shape, a), filled((1,), b))
+
+
+def test_three_arguments_and_numbers():
+    for three in itertools.product(FEW, repeat=3):
+        same(torch.addcmul, *map(filled, three))
+    for shape in SHAPES:
+        same(lambda x: (torch.clamp(x, 2, 3), x.long() ** 2), filled(shape))
+
+
+def test_sizes_do_not_tell_how_arguments_with_gaps_lie():
+    for n, m in itertools.product((1, 2, 3), repeat=2):
+        same(torch.add, filled((n, m)), filled((n, m)))
+        same(lambda x, y: x.t() + y, filled((n, m)), filled((m, n)))
+        images = filled((2, 2, n, m))
+        same(torch.neg, images)
+        same(lambda x: x.contiguous(memory_format=torch.channels_last) * 2, images)

@@ -1,7 +1,5 @@
 """Sparse tensors, COO and compressed, on npu: results and errors of cpu's."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -80,20 +78,16 @@ def test_conversion_copies_between_devices_and_text(convert):
 
 def test_the_order_of_indices_is_checked_as_on_cpu():
     indices = torch.tensor([[0, 0, 2], [1, 3, 0]])
+
+    def made(order, device):
+        parts = indices[:, order].to(device), VALUES[:3].to(device), (3, 4)
+        checks = {"is_coalesced": True, "check_invariants": True}
+        return torch.sparse_coo_tensor(*parts, **checks)
+
     for device in ("cpu", "npu"):
-
-        def made(order, device=device):
-            return torch.sparse_coo_tensor(
-                indices[:, order].to(device),
-                VALUES[:3].to(device),
-                (3, 4),
-                is_coalesced=True,
-                check_invariants=True,
-            )
-
-        assert made([0, 1, 2]).to_dense()[0, 3].item() == 2
+        assert made([0, 1, 2], device).to_dense()[0, 3].item() == 2
         with pytest.raises(RuntimeError, match="is_coalesced"):
-            made([1, 0, 2])
+            made([1, 0, 2], device)
 
 
 @pytest.mark.parametrize("convert", ALL, ids=NAMES)
@@ -125,30 +119,35 @@ def test_coalesce_sums_in_order():
     both(run, INDICES, VALUES)
 
 
-COO_CALLS = {
+# Of both layouts.
+CALLS = {
     "add": lambda s, d: s + s,
-    "sub": lambda s, d: s - 2 * s,
+    "neg": lambda s, d: -s,
+    "abs": lambda s, d: s.abs(),
     "mul": lambda s, d: s * s,
+    "mm": lambda s, d: torch.sparse.mm(s, d.t()),
+    "matmul": lambda s, d: s @ d.t(),
+    "mv": lambda s, d: s @ d[0],
+    "transpose": lambda s, d: s.t(),
+    "double": lambda s, d: s.double(),
+}
+COO_CALLS = {
+    **CALLS,
+    "sub": lambda s, d: s - 2 * s,
     "mul_dense": lambda s, d: s * d,
     "dense_mul": lambda s, d: d * s,
     "dense_add": lambda s, d: d + s,
     "scale": lambda s, d: s * 3 / 2,
-    "neg": lambda s, d: -s,
-    "abs": lambda s, d: s.abs(),
     "sqrt": lambda s, d: s.abs().sqrt(),
     "pow": lambda s, d: s.coalesce() ** 2,
     "relu": lambda s, d: torch.relu(s),
-    "mm": lambda s, d: torch.sparse.mm(s, d.t()),
-    "matmul": lambda s, d: s @ d.t(),
     "sparse_mm": lambda s, d: torch.sparse.mm(s, s.t().coalesce()),
     "addmm": lambda s, d: torch.sparse.addmm(torch.ones(3, 3).to(d), s, d.t()),
-    "mv": lambda s, d: s @ d[0],
     "bmm": lambda s, d: torch.bmm(torch.stack([s, s]), torch.stack([d.t(), d.t()])),
     "sum": lambda s, d: torch.sparse.sum(s),
     "sum_dim": lambda s, d: torch.sparse.sum(s, 0),
     "softmax": lambda s, d: torch.sparse.softmax(s, 1),
     "log_softmax": lambda s, d: torch.sparse.log_softmax(s, 0),
-    "transpose": lambda s, d: s.t(),
     "permute": lambda s, d: s.permute(1, 0),
     "unsqueeze": lambda s, d: s.unsqueeze(0),
     "select": lambda s, d: s[2],
@@ -158,7 +157,6 @@ COO_CALLS = {
     "mask": lambda s, d: d.sparse_mask(s.coalesce()),
     "norm": lambda s, d: s.norm(),
     "any": lambda s, d: s.any(),
-    "double": lambda s, d: s.double(),
     "hybrid": lambda s, d: torch.stack([d, -d]).to_sparse(1) * 2,
     "isnan": lambda s, d: s.isnan(),
 }
@@ -189,25 +187,17 @@ def test_operators_on_coo():
 
 
 CSR_CALLS = {
-    "add": lambda s, d: s + s,
+    **CALLS,
     "scale": lambda s, d: s * 3,
-    "neg": lambda s, d: -s,
     "sin": lambda s, d: s.sin(),
-    "mul": lambda s, d: s * s,
-    "mm": lambda s, d: torch.sparse.mm(s, d.t()),
-    "matmul": lambda s, d: s @ d.t(),
     "dense_matmul": lambda s, d: d.t() @ s,
-    "mv": lambda s, d: s @ d[0],
     "addmm": lambda s, d: torch.addmm(torch.ones(3, 3).to(d), s, d.t()),
     "sampled": lambda s, d: torch.sparse.sampled_addmm(s, d, d.t() @ d),
     "sum": lambda s, d: s.sum(),
     "sum_dim": lambda s, d: s.sum(0, keepdim=True),
-    "transpose": lambda s, d: s.t(),
     "select": lambda s, d: s[1],
     "reduce": lambda s, d: torch.sparse.mm(s, d.t().contiguous(), "max"),
     "mask": lambda s, d: d.sparse_mask(s),
-    "double": lambda s, d: s.double(),
-    "abs": lambda s, d: s.abs(),
 }
 
 
@@ -264,25 +254,25 @@ def test_a_view_of_the_values_is_theirs():
     assert torch.equal(s.cpu().to_dense(), 10 * coo().to_dense())
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda i, v, d: torch.sparse.mm(torch.sparse_coo_tensor(i, v, (3, 4)), d.t()),
-        lambda i, v, d: torch.sparse_coo_tensor(i, v, (3, 4)).to_dense() * d,
-        lambda i, v, d: torch.sparse.sum(torch.sparse_coo_tensor(i, v, (3, 4))),
-        lambda i, v, d: torch.sparse.softmax(
-            torch.sparse_coo_tensor(i, v, (3, 4)), 1).to_dense(),
-        lambda i, v, d: d + torch.sparse_coo_tensor(i, v, (3, 4)),
-        lambda i, v, d: torch.sparse_coo_tensor(i, v, (3, 4)).coalesce().values(),
-        lambda i, v, d: d.to_sparse().to_dense() * 2,
-        lambda i, v, d: d.to_sparse_csr() @ v,
-        lambda i, v, d: torch.sparse.mm(d.to_sparse_csr(), d.t() * v.sum(), "amax"),
-    ],
-)  # fmt: skip
-def test_gradients(function):
+# Calls of indices, values and a dense tensor.
+GRADIENTS = """
+torch.sparse.mm(s, d.t())
+s.to_dense() * d
+torch.sparse.sum(s)
+torch.sparse.softmax(s, 1).to_dense()
+d + s
+s.coalesce().values()
+d.to_sparse().to_dense() * 2
+d.to_sparse_csr() @ v
+torch.sparse.mm(d.to_sparse_csr(), d.t() * v.sum(), "amax")
+"""
+
+
+@pytest.mark.parametrize("call", GRADIENTS.strip().splitlines())
+def test_gradients(call):
     def run(i, v, d):
-        v, d = v.requires_grad_(), d.requires_grad_()
-        out = function(i, v, d)
+        s = torch.sparse_coo_tensor(i, v.requires_grad_(), (3, 4))
+        out = eval(call, {"torch": torch, "s": s, "v": v, "d": d.requires_grad_()})
         got = torch.autograd.grad((out * out).sum(), [v, d], allow_unused=True)
         return out, [g.to_dense() for g in got if g is not None]
 

@@ -1,12 +1,11 @@
-"""Dtypes that only CUDA's kernels take are computed, and nobody waits for it."""
-
-from __future__ import annotations
+"""Dtypes of 16 bits, and those that only CUDA's kernels take."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.ecosystem.both import same
+from tests.ecosystem.both import outcome, same
+from tests.graphs.captured import captured
 
 
 def counts_of_experts(chosen, experts):
@@ -40,52 +39,38 @@ def test_a_layer_of_experts_waits_for_nothing():
 def test_in_a_graph():
     static = torch.zeros(6, dtype=torch.int32, device="npu")
     counts_of_experts(static, 4)
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        counts = counts_of_experts(static, 4)
+    graph, counts = captured(lambda: counts_of_experts(static, 4))
     for values in ([0, 1, 1, 3, 3, 3], [2, 2, 2, 2, 0, 0]):
         static.copy_(torch.tensor(values, dtype=torch.int32))
         graph.replay()
         assert counts.tolist() == [values.count(i) for i in range(4)]
 
 
-DIFFERENTIABLE = {
-    "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), (1, 2, 4, 4, 4)),
-    "multi_margin_loss": (
-        lambda x: F.multi_margin_loss(x, torch.tensor([1, 0, 2], device=x.device)),
-        (3, 4),
-    ),
-    "multilabel_margin_loss": (
-        lambda x: F.multilabel_margin_loss(
-            x, torch.tensor([[1, 0, -1, 2]] * 3, device=x.device)
-        ),
-        (3, 4),
-    ),
-    "antialiased": (
-        lambda x: F.interpolate(x, (3, 3), mode="bilinear", antialias=True),
-        (1, 2, 6, 6),
-    ),
-}
+# A function of torch.nn.functional, and the shape of x.
+DIFFERENTIABLE = """
+avg_pool3d(x, 2) | 1, 2, 4, 4, 4
+multi_margin_loss(x, torch.tensor([1, 0, 2], device=x.device)) | 3, 4
+multilabel_margin_loss(x, torch.tensor([[1, 0, -1, 2]] * 3, device=x.device)) | 3, 4
+interpolate(x, (3, 3), mode="bilinear", antialias=True) | 1, 2, 6, 6
+"""
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_training_in_16_bits(name, dtype):
-    function, shape = DIFFERENTIABLE[name]
+@pytest.mark.parametrize("row", DIFFERENTIABLE.strip().splitlines())
+def test_training_in_16_bits(row, dtype):
+    call, shape = row.split(" | ")
     torch.manual_seed(0)
-    values = torch.randn(shape).to(dtype)
+    values = torch.randn(eval(shape)).to(dtype)
     results = []
     for x in (values.npu(), values.float()):
-        x.requires_grad_()
-        out = function(x)
-        (gradient,) = torch.autograd.grad(out.square().sum(), x)
-        results.append([out.detach(), gradient])
+        out = eval(f"F.{call}", {"F": F, "torch": torch, "x": x.requires_grad_()})
+        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), x)])
 
+    within = 5e-3 if dtype == torch.float16 else 5e-2
     for got, expected in zip(*results, strict=True):
         assert got.dtype == dtype
-        within = 5e-3 if dtype == torch.float16 else 5e-2
         torch.testing.assert_close(
-            got.float().cpu(), expected, rtol=within, atol=within
+            got.cpu().float(), expected, rtol=within, atol=within
         )
 
 
@@ -101,3 +86,42 @@ def test_an_operator_without_a_kernel_on_the_host_is_refused_by_the_call():
             q, q, q, None, None, 4, 4, 0.0, False, False
         )
     torch.npu.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"),
+    [(F.conv2d, ((1, 4, 8, 8), (4, 4, 3, 3))), (torch.mm, ((32, 32), (32, 32)))],
+    ids=["convolution", "product"],
+)
+def test_a_replay_computes_the_same(call, shapes):
+    x, weight = (torch.randn(shape).half().npu() for shape in shapes)
+    want = call(x, weight).cpu()
+    graph, y = captured(lambda: call(x, weight))
+    for _ in range(2):
+        y.zero_()
+        graph.replay()
+        assert torch.equal(y.cpu(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_convolution_without_results_is_accepted_where_cpu_accepts_it(dtype):
+    """float32's kernel refuses it, and so does float16's on some processors."""
+
+    def evaluate(device):
+        x, weight = (
+            torch.zeros(shape, dtype=dtype, device=device, requires_grad=True)
+            for shape in ((1, 1, 4, 5, 1), (1, 1, 4, 3, 1))
+        )
+        y = F.conv_transpose3d(
+            x, weight, stride=3, padding=(0, 0, 1), output_padding=(0, 0, 1)
+        )
+        y.sum().backward()
+        return y, x.grad, weight.grad
+
+    wanted, found = outcome(evaluate, "cpu"), outcome(evaluate, "npu")
+    if isinstance(wanted, tuple):
+        assert "Output size is too small" in wanted[1]
+        assert "Output size is too small" in found[1]
+        return
+    assert wanted[0][2].shape == found[0][2].shape == (1, 1, 13, 15, 0)
+    torch.testing.assert_close([f[2] for f in found[1:]], [w[2] for w in wanted[1:]])

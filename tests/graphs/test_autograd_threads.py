@@ -1,13 +1,10 @@
 """A backward that autograd's own threads run is captured like any other."""
 
-from __future__ import annotations
-
 import pytest
 
 BEGIN = """
 import threading, torch, npu_dispatch
 from torch import nn
-
 class Noted(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, backward):
@@ -18,10 +15,8 @@ class Noted(torch.autograd.Function):
         threads.add(threading.get_ident())
         ctx.backward(grad)
         return grad * 2, None
-
 threads = set()
 main = threading.get_ident()
-
 def captured(function, mode="global", device=0):
     with torch.npu.device(device):
         function()
@@ -30,7 +25,6 @@ def captured(function, mode="global", device=0):
         with torch.npu.graph(graph, capture_error_mode=mode):
             result = function()
         return graph, result
-
 def refused(function, mode):
     try:
         captured(function, mode)
@@ -155,7 +149,6 @@ for _ in range(6):
 assert step.reason is None and step.replays, step
 """
 
-
 PROGRAMS = {
     "modes and devices": REPLAYS,
     "waits are refused": WAITS,
@@ -173,7 +166,5 @@ def test_autograds_threads_take_part_in_the_capture(python, name):
 
 
 def test_so_they_do_where_the_program_turns_them_on(python):
-    python(
-        BEGIN + "torch.autograd.set_multithreading_enabled(True).__enter__()" + REPLAYS,
-        NPU_DISPATCH_DEVICES="2",
-    )
+    switch = "torch.autograd.set_multithreading_enabled(True).__enter__()"
+    python(BEGIN + switch + REPLAYS, NPU_DISPATCH_DEVICES="2")

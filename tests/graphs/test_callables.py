@@ -1,4 +1,4 @@
-"""make_graphed_callables trains as eager code does; what is held stays."""
+"""make_graphed_callables and the backend for graphs train as eager code does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npu_dispatch.npu.graphs.dynamo_backend import npugraphs
+from tests.graphs.captured import captured
 
 Run = Callable[[Any, list[Tensor]], Any]
 
@@ -188,14 +189,8 @@ def averaged_by_hooks(model: Two, batches: list[Tensor]) -> list[Any]:
     return seen
 
 
-HELD = [
-    averaged_by_hooks,
-    asked_for,
-    seen_by_hooks,
-    taken_from_parameters,
-    taken_in_an_accumulation,
-    between_the_parts,
-]
+HELD = [averaged_by_hooks, asked_for, seen_by_hooks, taken_from_parameters]
+HELD += [taken_in_an_accumulation, between_the_parts]
 RUNS = [accumulate, zero_between, one_part_alone, in_order_of_the_calls, twice, *HELD]
 
 
@@ -206,19 +201,14 @@ def test_gradients_that_a_parameter_has_stay(run):
 
 def test_gradients_that_an_input_has_stay():
     def train(model: Two, batches: list[Tensor]) -> list[Any]:
-        for part in (model.first, model.second):
-            for p in part.parameters():
-                p.requires_grad_()
-        return leaves(model, batches)
+        return leaves(model.requires_grad_(), batches)
 
     want = train(Two(), [batch(i) for i in range(4)])
     model = Two().npu()
-    sample = [torch.zeros(5, 8, device="npu", requires_grad=True) for _ in range(2)]
-    torch.npu.make_graphed_callables(
-        (model.first, model.second), tuple((x,) for x in sample)
-    )
-    got = train(model, [batch(i).npu() for i in range(4)])
-    same(got, want)
+    parts = model.first, model.second
+    sample = [torch.zeros(5, 8, device="npu", requires_grad=True) for _ in parts]
+    torch.npu.make_graphed_callables(parts, tuple((x,) for x in sample))
+    same(train(model, [batch(i).npu() for i in range(4)]), want)
 
 
 def test_gradients_that_a_callable_passes_on_stay():
@@ -247,10 +237,9 @@ def test_a_backward_whose_place_a_later_call_has_used_raises(again):
 
 
 def test_an_overwritten_result_that_another_backward_needs_raises():
+    sample = torch.zeros(5, 8, device="npu")
     features = nn.Linear(8, 8).npu().requires_grad_(False)
-    features = torch.npu.make_graphed_callables(
-        features, (torch.zeros(5, 8, device="npu"),)
-    )
+    features = torch.npu.make_graphed_callables(features, (sample,))
     head = nn.Linear(8, 3).npu()
     loss = F.relu(head(features(batch(0).npu()))).sum()
     features(batch(1).npu())
@@ -274,11 +263,9 @@ def of_another_callable(pool: Any, model: nn.Module) -> Callable[[], Any]:
 def of_a_graph(pool: Any, model: nn.Module) -> Callable[[], Any]:
     sample = torch.zeros(5, 8, device="npu")
     model(sample)
-    captured = torch.npu.NPUGraph()
-    with torch.npu.graph(captured, pool=pool):
-        result = model(sample)
+    graph, result = captured(lambda: model(sample), pool=pool)
     keep = (model, sample, result)
-    return lambda: (captured.replay(), keep)
+    return lambda: (graph.replay(), keep)
 
 
 @pytest.mark.parametrize("other", [of_another_callable, of_a_graph])
@@ -303,13 +290,11 @@ def test_a_replay_in_the_same_pool_that_overwrites_what_backward_reads(other):
 def test_a_replay_in_the_same_pool_that_overwrites_nothing_of_it():
     pool = torch.npu.graph_pool_handle()
     count = torch.zeros((), device="npu")
-    captured = torch.npu.NPUGraph()
-    with torch.npu.graph(captured, pool=pool):
-        count += 1
+    graph, _ = captured(lambda: count.add_(1), pool=pool)
     model = layers(1).npu()
     of_another_callable(pool, model)
     loss = model(batch(0).npu()).square().mean()
-    captured.replay()
+    graph.replay()
 
     loss.backward()
 
@@ -375,14 +360,36 @@ def test_a_graphed_module_trains_like_the_eager_one(autocast):
     assert all(map(torch.equal, trained, expected[0]))
 
 
-def test_a_model_that_the_backend_compiles_trains_like_the_eager_one():
+@pytest.fixture
+def backend():
     torch._dynamo.reset()
-    expected = train(network(), F.mse_loss, make_batches())
-    compiled = torch.compile(network(), backend=npugraphs)
-    got = train(compiled, F.mse_loss, make_batches())
+    yield npugraphs
     torch._dynamo.reset()
 
+
+def test_a_model_that_the_backend_compiles_trains_like_the_eager_one(backend):
+    expected = train(network(), F.mse_loss, make_batches())
+    compiled = torch.compile(network(), backend=backend)
+    got = train(compiled, F.mse_loss, make_batches())
+
     torch.testing.assert_close(got, expected)
+
+
+def test_a_compiled_function_replays_and_captures_new_shapes(backend):
+    model = network()
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    with torch.no_grad():
+        for rows in (5, 3, 5):
+            for _ in range(4):
+                x = torch.rand(rows, 8).npu()
+                assert torch.equal(compiled(x), model(x))
+
+
+def test_results_of_a_compiled_function_stay_what_they_were(backend):
+    compiled = torch.compile(lambda x: x + 1, backend=backend)
+    kept = [compiled(torch.full((4,), float(i), device="npu")) for i in range(12)]
+
+    assert [k[0].item() for k in kept] == [i + 1 for i in range(12)]
 
 
 def test_several_callables_one_of_them_a_function():
@@ -395,18 +402,13 @@ def test_several_callables_one_of_them_a_function():
         (model, F.mse_loss), ((x,), (out, y))
     )
 
-    got = train(model, loss, batches)
-
-    assert all(map(torch.equal, got, expected))
+    assert all(map(torch.equal, train(model, loss, batches), expected))
 
 
 def test_gradients_of_inputs_and_unused_inputs():
-    def function(a, b):
-        return (a * a).sum()
-
     sample = [torch.ones(3, device="npu", requires_grad=True) for _ in range(2)]
     graphed = torch.npu.make_graphed_callables(
-        function, tuple(sample), allow_unused_input=True
+        lambda a, b: (a * a).sum(), tuple(sample), allow_unused_input=True
     )
     a = torch.tensor([1.0, 2.0, 3.0]).npu().requires_grad_()
     b = torch.ones(3, device="npu", requires_grad=True)
@@ -432,10 +434,8 @@ def test_a_module_in_the_other_training_mode_runs_eagerly():
 
 def test_what_graphed_callables_cannot_take():
     x, model = torch.ones(5, 8, device="npu"), network()
-    with (
-        torch.autocast("npu", dtype=torch.bfloat16),
-        pytest.raises(RuntimeError, match="cache_enabled=False"),
-    ):
+    amp = torch.autocast("npu", dtype=torch.bfloat16)
+    with amp, pytest.raises(RuntimeError, match="cache_enabled=False"):
         torch.npu.make_graphed_callables(model, (x,))
     hooked = network()
     hooked.register_forward_hook(lambda *args: None)

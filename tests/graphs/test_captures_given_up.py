@@ -1,23 +1,20 @@
 """A capture that nobody can end any more is over, and holds nothing."""
 
-from __future__ import annotations
-
 import gc
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-from npu_dispatch.npu.graphs import capture
+from npu_dispatch.npu.graphs import records
+from tests.ecosystem.both import in_threads
+from tests.graphs.captured import captured
 
 MODES = ["global", "thread_local", "relaxed"]
 
 
-def begun(mode: str = "global", kind: Any = torch.npu.NPUGraph) -> Any:
+def begun(mode="global", kind=torch.npu.NPUGraph):
     """Return a graph whose capture has begun, and has tasks and memory."""
     own = kind is torch.npu.NPUGraph
     graph = kind() if own else kind(capture_error_mode=mode)
@@ -27,27 +24,19 @@ def begun(mode: str = "global", kind: Any = torch.npu.NPUGraph) -> Any:
     return graph
 
 
-def in_a_thread(function: Callable[[], object]) -> None:
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
-
-
-def check_that_nothing_is_held(reserved: int) -> None:
+def check_that_nothing_is_held(reserved):
     assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
     torch.npu.synchronize()
     torch.npu.empty_cache()
     assert torch.npu.memory_reserved() == reserved
     x = torch.ones(2, device="npu")
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        y = x * 3
+    graph, y = captured(lambda: x * 3)
     graph.replay()
     assert y.tolist() == [3, 3]
 
 
 @pytest.fixture(autouse=True)
-def reserved() -> int:
+def reserved():
     """Return the bytes that earlier tests have left in use."""
     torch.npu.synchronize()
     torch.npu.empty_cache()
@@ -55,7 +44,7 @@ def reserved() -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("where", [lambda f: f(), in_a_thread], ids=["here", "thread"])
+@pytest.mark.parametrize("where", [lambda f: f(), in_threads], ids=["here", "thread"])
 def test_a_capture_is_over_when_its_graph_is_freed(mode, where, reserved):
     where(lambda: begun(mode) and None)
 
@@ -63,7 +52,7 @@ def test_a_capture_is_over_when_its_graph_is_freed(mode, where, reserved):
 
 
 def test_a_capture_is_over_when_an_exception_frees_its_graph(reserved):
-    def step() -> None:
+    def step():
         graph = begun()
         raise ZeroDivisionError(graph.capturing())
 
@@ -99,15 +88,13 @@ def test_a_capture_is_over_when_its_generator_is_dropped(reserved):
 @pytest.mark.parametrize("kind", [torch.npu.NPUGraph, torch.accelerator.Graph])
 def test_a_capture_is_over_when_its_thread_has_ended(kind, mode, reserved):
     held = []
-    in_a_thread(lambda: held.append(begun(mode, kind)))
+    in_threads(lambda: held.append(begun(mode, kind)))
     while capturing():  # a thread ends a moment after join() returns
         pass
 
     check_that_nothing_is_held(reserved)
-    with (
-        torch.npu.stream(torch.npu.Stream()),
-        pytest.raises(RuntimeError, match=r"not being captured.*thread"),
-    ):
+    ended = pytest.raises(RuntimeError, match=r"not being captured.*thread")
+    with torch.npu.stream(torch.npu.Stream()), ended:
         held[0].capture_end()
     with pytest.raises(RuntimeError, match="without a capture"):
         held[0].pool()
@@ -121,7 +108,7 @@ def test_a_capture_is_over_when_its_thread_has_ended(kind, mode, reserved):
     assert y.tolist() == [2, 2]
 
 
-def capturing() -> bool:
+def capturing():
     """Return whether there is a capture that a wait would meet."""
     try:
         torch.npu.synchronize()
@@ -131,7 +118,7 @@ def capturing() -> bool:
     return False
 
 
-def interrupted(*_: object) -> None:
+def interrupted(*_):
     raise KeyboardInterrupt
 
 
@@ -140,11 +127,11 @@ def test_a_block_that_is_interrupted_as_it_begins_or_ends_captures_no_more(
 ):
     graph, before = torch.npu.NPUGraph(), torch.npu.current_stream()
 
-    class Recorder(capture.Recorder):
+    class Recorder(records.Recorder):
         __enter__ = interrupted
 
     for owner, name, by in (
-        (capture, "Recorder", Recorder),
+        (records, "Recorder", Recorder),
         (torch.npu.NPUGraph, "capture_end", interrupted),
     ):
         with monkeypatch.context() as patch:
@@ -189,10 +176,8 @@ def test_optimizers_step_as_before_where_a_capture_was_given_up():
 
 def test_a_second_capture_is_told_how_to_give_up_the_first(reserved):
     graph = begun()
-    with (
-        torch.npu.stream(torch.npu.Stream()),
-        pytest.raises(RuntimeError, match=r"get_currently_capturing_graph\(\)"),
-    ):
+    told = pytest.raises(RuntimeError, match=r"get_currently_capturing_graph\(\)")
+    with torch.npu.stream(torch.npu.Stream()), told:
         torch.npu.NPUGraph().capture_begin()
     assert torch.npu.NPUGraph.get_currently_capturing_graph() is graph
     graph.reset()
@@ -202,6 +187,7 @@ def test_a_second_capture_is_told_how_to_give_up_the_first(reserved):
 
 BEGIN = """
 import os, sys, threading, torch, npu_dispatch
+from tests.graphs.captured import captured
 def begin(device=0, mode="global"):
     global graph  # which stays reachable
     graph = torch.npu.NPUGraph()
@@ -229,9 +215,7 @@ while True:
 assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
 x = torch.ones(2, device="npu:1")
 with torch.npu.device(1):
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        x.add_(1)
+    graph, _ = captured(lambda: x.add_(1))
     graph.replay()
 assert x.tolist() == [2, 2]
 """

@@ -1,24 +1,16 @@
 """Graphs of several devices: each replays on its own, whichever is current."""
 
-from __future__ import annotations
-
 import pytest
 
 # LONG: long enough that what nothing orders is seen to be out of order.
 BEGIN = """
 import copy, torch, npu_dispatch
 LONG = 3 << 20
-
 def busy(device):
     x = torch.zeros(LONG, device=f"npu:{device}")
     for _ in range(20):
         x.sin_()
-
-def captured(function):
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        result = function()
-    return graph, result
+from tests.graphs.captured import captured
 """
 
 CURRENT = """
@@ -60,9 +52,7 @@ for device in (0, 1, 0):
 
 GIVEN_STREAM = """
 x = torch.ones(8, device="npu:1")
-graph = torch.npu.NPUGraph()
-with torch.npu.graph(graph, stream=torch.npu.Stream(1)):
-    y = x + 1
+graph, y = captured(lambda: x + 1, stream=torch.npu.Stream(1))
 x.fill_(4)
 graph.replay()
 assert graph.device() == 1 and y.tolist() == [5.0] * 8
@@ -71,9 +61,8 @@ assert graph.device() == 1 and y.tolist() == [5.0] * 8
 UPDATE = """
 with torch.npu.device(1):
     x = torch.ones(8, device="npu")
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph, auto_dispatch_capture=True):
-        y = torch.add(x, x, alpha=1)
+    add = lambda: torch.add(x, x, alpha=1)
+    graph, y = captured(add, auto_dispatch_capture=True)
 graph.update([{"alpha": 3}])
 graph.replay()
 assert y.tolist() == [4.0] * 8
@@ -128,7 +117,6 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
 x, y = torch.randn(32, 8), torch.randn(32, 1)
-
 def losses(device):
     own = copy.deepcopy(model).to(device)
     step = npu_dispatch.compile_step(
@@ -137,7 +125,6 @@ def losses(device):
     found = [step(x, y).item() for _ in range(8)]
     assert step.replays, step
     return found
-
 # The process's first capture is on npu:0.
 torch.testing.assert_close(losses("npu:0"), losses("npu:1"))
 """

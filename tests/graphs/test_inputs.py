@@ -1,29 +1,29 @@
 """A graph knows when a tensor that it uses, and does not own, has been freed."""
 
-from __future__ import annotations
-
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 from side_streams import side_streams
 
+from tests.ecosystem.both import in_threads
+from tests.graphs.captured import captured
+
 FREED = r"uses has been freed at .*test_inputs\.py:\d+"
 
 
-def tensors() -> SimpleNamespace:
+def tensors():
     one = torch.ones(64, device="npu")
     return SimpleNamespace(x=one, y=one.clone())
 
 
-def line() -> int:
+def line():
     """Return the number of the caller's line."""
     return sys._getframe(1).f_lineno
 
 
-def test_a_replay_names_who_used_and_who_freed_an_input(captured):
+def test_a_replay_names_who_used_and_who_freed_an_input():
     held = tensors()
     at = line() + 1
     graph, z = captured(lambda: (held.x + held.y) * 2)
@@ -39,7 +39,7 @@ def test_a_replay_names_who_used_and_who_freed_an_input(captured):
     assert z.tolist() == [4.0] * 64  # as the first replay left it
 
 
-def test_what_the_graph_owns_may_go(captured):
+def test_what_the_graph_owns_may_go():
     x = torch.ones(64, device="npu")
     graph, y = captured(lambda: (x + 1) * 2)
     kept = y[:8]
@@ -50,7 +50,7 @@ def test_what_the_graph_owns_may_go(captured):
         assert kept.tolist() == [2 * value + 2] * 8
 
 
-def test_a_view_keeps_an_input_alive(captured):
+def test_a_view_keeps_an_input_alive():
     held = tensors()
     graph, y = captured(lambda: held.x[8:16] + 1)
     part = held.x[60:]
@@ -62,7 +62,7 @@ def test_a_view_keeps_an_input_alive(captured):
         graph.replay()
 
 
-def test_each_of_two_graphs_knows(captured):
+def test_each_of_two_graphs_knows():
     held, other = tensors(), torch.ones(64, device="npu")
     one, _ = captured(lambda: held.x + 1)
     both, _ = captured(lambda: held.x + held.y)
@@ -81,7 +81,7 @@ def test_each_of_two_graphs_knows(captured):
     assert w.tolist() == [3.0] * 64
 
 
-def test_freed_by_another_thread_and_lent_to_another_stream(captured):
+def test_freed_by_another_thread_and_lent_to_another_stream():
     held = [torch.ones(64, device="npu")]
     (side,) = side_streams(1)
     graph, _ = captured(lambda: held[0] + 1)
@@ -90,9 +90,7 @@ def test_freed_by_another_thread_and_lent_to_another_stream(captured):
         double = held[0] * 2
     held[0].record_stream(side)
     graph.replay()
-    thread = threading.Thread(target=lambda: held.clear())
-    thread.start()
-    thread.join()
+    in_threads(lambda: held.clear())
 
     with pytest.raises(RuntimeError, match=FREED):
         graph.replay()
@@ -100,7 +98,7 @@ def test_freed_by_another_thread_and_lent_to_another_stream(captured):
     assert double.tolist() == [2.0] * 64
 
 
-def test_an_input_that_was_freed_during_the_capture(captured):
+def test_an_input_that_was_freed_during_the_capture():
     held = tensors()
 
     def uses_and_frees():
@@ -113,7 +111,7 @@ def test_an_input_that_was_freed_during_the_capture(captured):
         graph.replay()
 
 
-def test_a_result_in_another_graphs_pool_may_go_until_that_pool_does(captured):
+def test_a_result_in_another_graphs_pool_may_go_until_that_pool_does():
     held = tensors()
     first, held.y = captured(lambda: held.x + 1)
     second, z = captured(lambda: held.y * 2)
@@ -129,7 +127,7 @@ def test_a_result_in_another_graphs_pool_may_go_until_that_pool_does(captured):
         second.replay()
 
 
-def test_a_result_that_outlives_its_graph(captured):
+def test_a_result_that_outlives_its_graph():
     held = tensors()
     first, held.y = captured(lambda: held.x + 1)
     second, z = captured(lambda: held.y * 2)
@@ -145,12 +143,12 @@ def test_a_result_that_outlives_its_graph(captured):
     third.replay()
 
 
-def pinned(value: float) -> torch.Tensor:
+def pinned(value):
     return torch.full((1000,), float(value)).pin_memory()
 
 
 @pytest.mark.parametrize("how", ["read", "written"])
-def test_pinned_memory(captured, how):
+def test_pinned_memory(how):
     held, other = SimpleNamespace(p=pinned(4)), torch.full((1000,), 6.0, device="npu")
 
     def copy():
@@ -177,16 +175,15 @@ def test_pinned_memory(captured, how):
     assert all(t.eq(-9).all() for t in strangers)
 
 
-def test_pinned_memory_that_a_capture_makes_and_frees(captured):
+def test_pinned_memory_that_a_capture_makes_and_frees():
     x, y = torch.ones(1000, device="npu"), torch.zeros(1000, device="npu")
-    graph, _ = captured(
-        lambda: y.copy_(x.to("cpu", non_blocking=True), non_blocking=True)
-    )
+    copied = {"non_blocking": True}
+    graph, _ = captured(lambda: y.copy_(x.to("cpu", **copied), **copied))
     with pytest.raises(RuntimeError, match=FREED):
         graph.replay()
 
 
-def test_registered_memory_until_it_is_not(captured):
+def test_registered_memory_until_it_is_not():
     host, x = torch.full((1000,), 4.0), torch.zeros(1000, device="npu")
     runtime = torch.npu.npurt()
     assert runtime.npuHostRegister(host.data_ptr(), host.nbytes, 2) == 0
@@ -198,7 +195,7 @@ def test_registered_memory_until_it_is_not(captured):
         graph.replay()
 
 
-def test_the_66_000th_tensor_of_a_call_is_an_input_like_the_first(captured):
+def test_the_66_000th_tensor_of_a_call_is_an_input_like_the_first():
     x, held = torch.zeros(1, device="npu"), tensors()
     graph, y = captured(lambda: torch.cat([x] * 66_000 + [held.x.add_(1)]))
     for value in (2.0, 3.0):

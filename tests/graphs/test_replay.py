@@ -1,41 +1,17 @@
 """A replay computes what the captured code computes, as often as one likes."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
 import torch
 import torch.nn.functional as F
+from side_streams import side_streams
 from torch import nn
 
-
-def test_a_replay_reads_its_inputs_anew(captured):
-    x = torch.zeros(4, device="npu")
-    graph, y = captured(lambda: (x + 1) * 2)
-    assert x.tolist() == [0] * 4, "a capture runs nothing"
-
-    for value in (3.0, -1.0):
-        x.fill_(value)
-        graph.replay()
-
-        assert y.tolist() == [(value + 1) * 2] * 4
+from tests.graphs.captured import captured
 
 
-def test_replays_are_in_order_with_other_work_of_the_stream(captured):
-    x = torch.zeros(8, device="npu")
-    graph, _ = captured(lambda: x.mul_(2))
-
-    for _ in range(10):
-        x.add_(1)
-        graph.replay()
-
-    assert x.tolist() == [2.0 * (2**10 - 1)] * 8
-
-
-def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_them(
-    captured,
-):
+def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_them():
     """A state of 14 qubits, beside a chain that has nothing to do with it."""
     state, other = torch.zeros(2**14), torch.rand(128, 128)
 
@@ -53,25 +29,23 @@ def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_the
         assert torch.equal(seen.cpu(), expected)
 
 
-def mlp(width: int, layers: int) -> nn.Module:
-    torch.manual_seed(0)
-    parts: list[nn.Module] = []
-    for _ in range(layers):
-        parts += [nn.Linear(width, width), nn.ReLU()]
-    return nn.Sequential(*parts)
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "capturable": True}),
+    "fused": (torch.optim.AdamW, {"lr": 0.01, "fused": True}),
+}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw", "fused"])
-def test_a_training_step_gives_the_weights_of_eager(captured, optimizer):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_training_step_gives_the_weights_of_eager(optimizer):
+    kind, options = OPTIMIZERS[optimizer]
+
     def make():
-        model = mlp(8, 3).npu()
-        parameters = model.parameters()
-        if optimizer == "adamw":
-            return model, torch.optim.AdamW(parameters, lr=0.01, capturable=True)
-        if optimizer == "fused":
-            return model, torch.optim.AdamW(parameters, lr=0.01, fused=True)
-        momentum = 0.9 if optimizer == "momentum" else 0.0
-        return model, torch.optim.SGD(parameters, lr=0.1, momentum=momentum)
+        torch.manual_seed(0)
+        parts = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3)]
+        model = nn.Sequential(*parts).npu()
+        return model, kind(model.parameters(), **options)
 
     def step(model, optim, x, y):
         optim.zero_grad(set_to_none=True)
@@ -98,23 +72,6 @@ def test_a_training_step_gives_the_weights_of_eager(captured, optimizer):
         assert torch.equal(ours, theirs)
 
 
-def test_random_numbers_continue_the_sequence_of_the_generator(captured):
-    torch.npu.manual_seed(5)
-    expected = [torch.rand(4, device="npu").tolist() for _ in range(6)]
-    torch.npu.manual_seed(5)
-    graph, pair = captured(
-        lambda: (torch.rand(4, device="npu"), torch.rand(4, device="npu"))
-    )
-
-    drawn = []
-    for _ in range(2):
-        graph.replay()
-        drawn += [t.tolist() for t in pair]
-    drawn += [torch.rand(4, device="npu").tolist() for _ in range(2)]
-
-    assert drawn == expected
-
-
 def test_graphs_share_the_memory_of_a_pool():
     a = torch.ones(1000, device="npu")
     pool = torch.npu.graph_pool_handle()
@@ -135,7 +92,7 @@ def test_graphs_share_the_memory_of_a_pool():
     assert d.sum().item() == 4000
 
 
-def test_what_a_graph_freed_is_not_given_to_others(captured):
+def test_what_a_graph_freed_is_not_given_to_others():
     x = torch.zeros(1000, device="npu")
     graph, y = captured(lambda: x + 1 + 1 + 1)  # two results in between
 
@@ -148,7 +105,7 @@ def test_what_a_graph_freed_is_not_given_to_others(captured):
     assert y.sum().item() == 3000
 
 
-def test_reset_in_flight_lets_the_replay_finish(captured):
+def test_reset_in_flight_lets_the_replay_finish():
     x = torch.zeros(1 << 20, device="npu")
     graph, y = captured(lambda: x + 1)
 
@@ -164,7 +121,7 @@ def test_reset_in_flight_lets_the_replay_finish(captured):
     assert x.sum().item() == 2 << 20
 
 
-def test_an_empty_capture_has_no_node_and_replays(captured):
+def test_an_empty_capture_has_no_node_and_replays():
     graph, _ = captured(lambda: None)
 
     graph.replay()
@@ -183,7 +140,7 @@ def test_a_graph_that_is_kept_is_instantiated_and_replayed():
     assert x.tolist() == [1] * 8
 
 
-def test_the_memory_of_a_graph_that_is_gone_goes_back(captured):
+def test_the_memory_of_a_graph_that_is_gone_goes_back():
     torch.npu.synchronize()
     torch.npu.empty_cache()
     before = torch.npu.memory_reserved()
@@ -201,7 +158,7 @@ def test_the_memory_of_a_graph_that_is_gone_goes_back(captured):
     assert torch.npu.memory_reserved() == before
 
 
-def test_an_error_of_a_replayed_kernel_names_node_and_line(captured):
+def test_an_error_of_a_replayed_kernel_names_node_and_line():
     x = torch.rand(4, device="npu")
     index = torch.tensor([0, 1], device="npu")
     graph, _ = captured(lambda: x[index])
@@ -216,7 +173,7 @@ def test_an_error_of_a_replayed_kernel_names_node_and_line(captured):
     torch.npu.synchronize()
 
 
-def test_timing_events_are_nodes(captured):
+def test_timing_events_are_nodes():
     x = torch.rand(100, 100, device="npu")
     begin, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
 
@@ -231,3 +188,102 @@ def test_timing_events_are_nodes(captured):
         graph.replay()
         torch.npu.synchronize()
         assert begin.elapsed_time(end) > 0
+
+
+def fork_join(x, streams, work):
+    """Let each stream do work(i) after what came before, then join them."""
+    here = torch.npu.current_stream()
+    results = []
+    for i, stream in enumerate(streams):
+        stream.wait_stream(here)
+        with torch.npu.stream(stream):
+            results.append(work(x, i))
+    for stream in streams:
+        here.wait_stream(stream)
+    return results
+
+
+@pytest.fixture
+def streams():
+    return side_streams(3)
+
+
+def capture_sum(x, streams):
+    def work():
+        return sum(fork_join(x * 2, streams, lambda t, i: (t + i) * (i + 1)))
+
+    return captured(work)
+
+
+def expected(value):
+    y = 2 * value
+    return y + 2 * (y + 1) + 3 * (y + 2)
+
+
+def test_forked_work_is_captured_and_joined(streams):
+    x = torch.zeros(64, device="npu")
+    graph, total = capture_sum(x, streams)
+
+    for value in range(50):
+        x.fill_(value)
+        graph.replay()
+        assert total.tolist() == [expected(value)] * 64
+
+    nodes = graph.nodes()
+    assert len({node["stream"] for node in nodes}) == 4
+    assert sum(node["op"] == "wait" for node in nodes) == 6
+
+
+def test_replays_are_queued_back_to_back(streams):
+    x = torch.zeros(64, device="npu")
+    graph, total = capture_sum(x, streams)
+    history = torch.zeros(300, 64, device="npu")
+
+    for i in range(300):
+        x.fill_(i)
+        graph.replay()
+        history[i].copy_(total)
+
+    assert history[:, 0].tolist() == [expected(i) for i in range(300)]
+
+
+def test_memory_used_by_two_streams_is_not_reused_too_early(streams):
+    x = torch.zeros(1 << 16, device="npu")
+    side = streams[0]
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        here = torch.npu.current_stream()
+        y = x + 1
+        side.wait_stream(here)
+        with torch.npu.stream(side):
+            z = y.sin().sin().sin().sin() * 0 + y
+        y.record_stream(side)
+        del y
+        others = [torch.full_like(x, 7) for _ in range(4)]
+        here.wait_stream(side)
+
+    for _ in range(20):
+        graph.replay()
+        assert z.sum().item() == 1 << 16
+    del others
+
+
+def test_a_failure_on_one_stream_ends_the_replay_and_no_later_one(streams):
+    x = torch.rand(8, device="npu")
+    index = torch.tensor([0, 1], device="npu")
+    work = lambda t, i: t[index] + i  # noqa: E731
+    graph, total = captured(lambda: sum(fork_join(x, streams, work)))
+    index.fill_(99)
+
+    graph.replay()
+    # The stream that waits for the others says, too, what has failed, and where.
+    known = r"node \d+, aten::index\S*, captured at .*test_replay.py:\d+.*out of bounds"
+    for stream in [torch.npu.current_stream(), *streams]:
+        with pytest.raises((IndexError, RuntimeError), match=f"(?s){known}"):
+            stream.synchronize()
+    for stream in [torch.npu.current_stream(), *streams]:
+        torch.npu.clear_error(stream)
+    index.fill_(0)
+    graph.replay()
+
+    assert torch.allclose(total.cpu(), (3 * x[index] + 3).cpu())

@@ -1,29 +1,30 @@
 """Functions that replay graphs of their own: what is held is not overwritten."""
 
-from __future__ import annotations
-
 import gc
+import threading
 
 import pytest
 import torch
 from counted_replays import Counted
-from torch import Tensor
+
+from npu_dispatch.observe.segment import StatsReader, segment_file
+from tests.ecosystem.both import in_threads
 
 
-def deep(x: Tensor) -> Tensor:
+def deep(x):
     """Return a product; what it computes on the way is free when it ends."""
     return (x @ x).sin() @ (x + 1).cos()
 
 
-def wide(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def wide(x):
     return x @ x, x.cos(), x.sin() + 1
 
 
-def matrix(seed: int) -> Tensor:
+def matrix(seed):
     return torch.randn(48, 48, generator=torch.Generator().manual_seed(seed))
 
 
-def same(got: Tensor, want: Tensor) -> None:
+def same(got, want):
     torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-3)
 
 
@@ -77,7 +78,7 @@ def test_results_outlive_the_function_that_made_them():
 
 
 def test_memory_of_functions_that_are_gone_is_used_again():
-    def grown() -> int:
+    def grown():
         function = Counted(lambda x: (x + 1, x + 2))
         x = torch.zeros(1 << 20, device="npu")
         for _ in range(3):
@@ -95,7 +96,7 @@ def test_memory_of_functions_that_are_gone_is_used_again():
     assert grown() == grown() == once
 
 
-def the_captures() -> torch.npu.Stream:
+def the_captures():
     """Return the stream that captures run on; streams of a pool come round."""
     wanted = torch.npu.graph.capture_stream_of(0).stream_id
     while (stream := torch.npu.Stream()).stream_id != wanted:
@@ -131,7 +132,7 @@ def test_what_another_stream_still_reads_is_not_overwritten(stream, others):
 
 
 def test_a_result_that_comes_twice_is_one_tensor():
-    def twice(x: Tensor) -> tuple[Tensor, ...]:
+    def twice(x):
         y = x + 1
         return y, y, y[0], x
 
@@ -221,3 +222,73 @@ def test_results_are_those_of_the_other_stream_s_own_graphs():
     torch.npu.synchronize()
     for got, i in kept:
         same(got, deep(matrix(i)))
+
+
+def open_when_the_queue_is_full(gate):
+    number = torch.npu.current_stream().stream_id
+    try:
+        with StatsReader(segment_file()) as reader:
+            while not any(
+                s.full_waiting for s in reader.streams() if s.stream == number
+            ):
+                pass
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("again", range(3))  # whose turn it is differs
+def test_calls_do_not_mix_where_threads_wait_for_a_place_in_the_queue(again):
+    """Two functions of one pool on one stream, each called by two threads."""
+    deep = Counted(lambda x: (x + 1).sin() * 0 + x)
+    wide = Counted(lambda x: x * 2)
+    count = 3000  # of three tasks each, by four threads: more than a queue takes
+    given = [torch.full((4,), float(i), device="npu") for i in range(16)]
+    for function in (deep, wide):
+        # As many graphs as it may have: a capture would wait for the device.
+        held = [function(given[0]) for _ in range(6)]
+    del held
+    torch.npu.synchronize()
+    gate = threading.Event()
+    torch.npu.current_stream().submit(gate.wait)
+    found = [[] for _ in range(4)]
+
+    def calls(function, kept):
+        own = (function(given[i % 16]).clone() for i in range(count))
+        return lambda: kept.extend(own)
+
+    functions = [deep, wide, deep, wide]
+    in_threads(
+        lambda: open_when_the_queue_is_full(gate),
+        *(calls(f, k) for f, k in zip(functions, found, strict=True)),
+    )
+    for factor, kept in zip((1, 2, 1, 2), found, strict=True):
+        got = torch.stack(kept).cpu()
+        want = torch.stack([given[i % 16] for i in range(count)]).cpu() * factor
+        assert torch.equal(got, want)
+
+
+def test_threads_capture_and_wait_at_the_same_time():
+    one, two = Counted(lambda x: x.sin() + 1), Counted(lambda x: x.cos() - 1)
+    done = threading.Event()
+
+    def captures(function):
+        for n in range(1, 21):
+            x = torch.linspace(0, 1, n)
+            want = function.function(x)
+            for _ in range(3):
+                torch.testing.assert_close(function(x.npu()).cpu(), want)
+
+    def waits():
+        while not done.is_set():
+            assert torch.ones(3, device="npu").sum().item() == 3
+            torch.npu.current_stream().synchronize()
+
+    def both():
+        try:
+            in_threads(lambda: captures(one), lambda: captures(two))
+        finally:
+            done.set()
+
+    in_threads(waits, both)
+    assert one.calls == two.calls == 40
+    assert not one.said and not two.said

@@ -1,7 +1,5 @@
 """Replacing the arguments of captured tasks; the engine's part: tests/cpp/graph."""
 
-from __future__ import annotations
-
 import re
 import sys
 
@@ -9,11 +7,13 @@ import pytest
 import torch
 from side_streams import side_streams
 
+from tests.graphs.captured import captured
+
 
 class Captured:
     """y = x * 2; z = y + a, where the addition is a group."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.x = torch.ones(64, device="npu")
         self.a = torch.full((64,), 10.0, device="npu")
         self.z = torch.zeros(64, device="npu")
@@ -26,21 +26,21 @@ class Captured:
             torch.add(self.y, self.a, out=self.z)
             self.handle = torch.npu.graph_task_group_end(stream)
 
-    def update(self, call) -> None:
+    def update(self, call):
         torch.npu.graph_task_update_begin(self.other, self.handle)
         with torch.npu.stream(self.other):
             call()
         torch.npu.graph_task_update_end(self.other)
         torch.npu.synchronize()
 
-    def result(self) -> float:
+    def result(self):
         self.graph.replay()
         values = set(self.z.tolist())
         assert len(values) == 1
         return values.pop()
 
 
-def added(value: float) -> torch.Tensor:
+def added(value):
     return torch.full((64,), float(value), device="npu")
 
 
@@ -96,11 +96,11 @@ def test_what_is_no_group_and_no_stream_is_refused():
 
 
 def numbers_graph(x):
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph, auto_dispatch_capture=True):
+    def work():
         y = torch.clamp(x, 0, 10)
-        z = torch.add(y, x, alpha=2)
-    return graph, z
+        return torch.add(y, x, alpha=2)
+
+    return captured(work, auto_dispatch_capture=True)
 
 
 def test_update_changes_the_numbers_of_captured_operators():
@@ -133,9 +133,7 @@ def test_update_takes_another_stream_than_the_capture_wherever_the_pool_stands()
     assert z.tolist() == [310] * 4
 
 
-FREED = (
-    r"node \d+, aten::add.out, captured at .*: a tensor that it uses has been freed at"
-)
+FREED = r"node \d+, aten::add.out, captured at .*: a tensor that it uses has been freed"
 
 
 def test_the_replay_that_reaches_a_group_whose_arguments_were_freed_names_the_line():
@@ -161,9 +159,7 @@ def test_the_replay_that_reaches_a_group_whose_arguments_were_freed_names_the_li
 def test_update_refuses_what_fits_nowhere():
     x = torch.full((4,), 100.0, device="npu")
     graph, _ = numbers_graph(x)
-    plain = torch.npu.NPUGraph()
-    with torch.npu.graph(plain):
-        x.add_(1)
+    plain, _ = captured(lambda: x.add_(1))
 
     for of, numbers, why in (
         (graph, [{}, {}, {}], "a list of 1 or 2 dicts"),

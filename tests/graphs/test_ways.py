@@ -1,15 +1,10 @@
-"""torch.accelerator.Graph, the compiler's backend, and dumps."""
+"""torch.accelerator.Graph, what a dump tells, and an example."""
 
-from __future__ import annotations
+from pathlib import Path
 
-import pytest
 import torch
-from torch import nn
 
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).npu()
+from tests.graphs.captured import captured
 
 
 def test_the_accelerators_graph():
@@ -29,38 +24,9 @@ def test_the_accelerators_graph():
     graph.reset()
 
 
-@pytest.fixture
-def backend():
-    from npu_dispatch.npu.graphs.dynamo_backend import npugraphs
-
-    torch._dynamo.reset()
-    yield npugraphs
-    torch._dynamo.reset()
-
-
-def test_a_compiled_function_replays_and_captures_new_shapes(backend):
-    model = network()
-    compiled = torch.compile(model, backend=backend, dynamic=False)
-    with torch.no_grad():
-        for rows in (5, 3, 5):
-            for _ in range(4):
-                x = torch.rand(rows, 8).npu()
-                assert torch.equal(compiled(x), model(x))
-
-
-def test_results_of_a_compiled_function_stay_what_they_were(backend):
-    compiled = torch.compile(lambda x: x + 1, backend=backend)
-    kept = [compiled(torch.full((4,), float(i), device="npu")) for i in range(12)]
-
-    assert [k[0].item() for k in kept] == [i + 1 for i in range(12)]
-
-
 def test_a_node_tells_the_bytes_of_a_copy():
-    x = torch.rand(6, device="npu")
-    host = torch.zeros(6).pin_memory()
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        host.copy_(x, non_blocking=True)
+    x, host = torch.rand(6, device="npu"), torch.zeros(6).pin_memory()
+    graph, _ = captured(lambda: host.copy_(x, non_blocking=True))
 
     (copy,) = graph.nodes()
 
@@ -82,11 +48,8 @@ def test_a_dump_tells_nodes_and_edges(tmp_path):
     graph.debug_dump(str(tmp_path / "graph.dot"))
 
     nodes = graph.nodes()
-    assert [n["op"] for n in nodes[:3]] == [
-        "aten::mul.Tensor",
-        "wait",
-        "aten::add.Tensor",
-    ]
+    names = ["aten::mul.Tensor", "wait", "aten::add.Tensor"]
+    assert [n["op"] for n in nodes[:3]] == names
     mul = nodes[0]
     assert mul["tensors"][0]["shape"] == [4, 8]
     assert mul["tensors"][-1]["access"] == "write"
@@ -97,3 +60,15 @@ def test_a_dump_tells_nodes_and_edges(tmp_path):
     text = (tmp_path / "graph.dot").read_text()
     assert "n1 -> n2;" in text
     assert f'label="stream {side.stream_id}"' in text
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "graph_serve.py"
+
+
+def test_serving_prints_a_histogram_per_way(python):
+    done = python.run(str(EXAMPLE), "--requests", "100")
+
+    assert done.returncode == 0, done.stderr
+    for way in ("cpu, eager", "npu, eager", "npu, replay"):
+        assert f"{way}: median" in done.stdout
+    assert "#" in done.stdout

@@ -11,6 +11,19 @@ from compiled import check_as_on_cpu, outcome
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.graphs.captured import captured
+
+
+def check_module(cpu, x, **close):
+    """Compare results, layouts, gradients and buffers with cpu's."""
+    npu = copy.deepcopy(cpu).npu()
+    here = x.detach().npu().requires_grad_(x.requires_grad)
+
+    want = outcome(cpu, (x,), [cpu])
+    got = outcome(torch.compile(npu), (here,), [npu])
+
+    torch.testing.assert_close(got, want, **close)
+
 
 def test_buffers_changed_in_place_and_views_as_results():
     def function(x, total):
@@ -70,7 +83,10 @@ def test_host_and_device_tensors_in_one_function():
     torch.testing.assert_close([t.cpu() for t in got], list(function(x, y)))
 
 
-@pytest.mark.nightly
+NIGHTLY = pytest.mark.nightly
+
+
+@NIGHTLY
 def test_results_that_depend_on_data_break_the_graph():
     def function(x):
         y = x * 2
@@ -82,18 +98,10 @@ def test_results_that_depend_on_data_break_the_graph():
         check_as_on_cpu(function, sign * torch.arange(5.0))
 
 
-NIGHTLY = pytest.mark.nightly
-
-
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "Adam",
-        pytest.param("AdamW", marks=NIGHTLY),
-        pytest.param("SGD", marks=NIGHTLY),
-    ],
+    "kind", ["Adam", *(pytest.param(k, marks=NIGHTLY) for k in ("AdamW", "SGD"))]
 )
-def test_a_compiled_optimizer_takes_cpus_steps(kind: str):
+def test_a_compiled_optimizer_takes_cpus_steps(kind):
     torch.manual_seed(0)
     values = [torch.randn(4, 5), torch.randn(7)]
     gradients = [torch.randn(4, 5), torch.randn(7)]
@@ -154,9 +162,7 @@ def test_a_replay_draws_what_the_calls_would_have_drawn():
     function(x)
     torch.manual_seed(3)
     want = [function(x).cpu() for _ in range(4)]
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        y = function(x)
+    graph, y = captured(lambda: function(x))
 
     torch.manual_seed(3)
     for value in want:
@@ -174,19 +180,11 @@ def test_recomputed_activations_and_modules_with_state():
 
         def forward(self, x):
             y = self.norm(x)
-            return x + checkpoint(
-                lambda y: self.layer(y).relu(), y, use_reentrant=False
-            )
+            again = lambda y: self.layer(y).relu()  # noqa: E731
+            return x + checkpoint(again, y, use_reentrant=False)
 
     torch.manual_seed(0)
-    cpu = Block()
-    npu = copy.deepcopy(cpu).npu()
-    x = torch.randn(6, 8)
-
-    want = outcome(cpu, (x.clone().requires_grad_(),), [cpu])
-    got = outcome(torch.compile(npu), (x.npu().requires_grad_(),), [npu])
-
-    torch.testing.assert_close(got, want)
+    check_module(Block(), torch.randn(6, 8).requires_grad_())
 
 
 @torch.library.custom_op("npu_inductor_tests::scaled", mutates_args=())
@@ -222,12 +220,35 @@ for way in (program.module(), torch.compile(npu)):
 """
 
 
-def test_cpp_that_calls_the_device_is_refused_and_what_there_is_instead_is_right(
-    python,
-):
+def test_cpp_that_calls_the_device_is_refused_and_what_there_is_instead_works(python):
     said = python(REFUSED).stdout.splitlines()
 
     assert len(said) == 2
     for line in said:
         assert line.startswith("NotImplementedError: cpp_wrapper=True and AOTInductor")
         assert "program.module()" in line
+
+
+KINDS = [
+    lambda: (nn.Conv2d(64, 128, 3, padding=1), (2, 64, 8, 8)),
+    lambda: (nn.Conv2d(3, 8, 3, groups=1), (2, 3, 9, 9)),
+    lambda: (nn.ConvTranspose2d(72, 80, 2, stride=2), (1, 72, 5, 5)),
+    lambda: (nn.Conv1d(70, 66, 3), (2, 70, 12)),
+    lambda: (nn.Conv3d(4, 6, 2), (1, 4, 5, 5, 5)),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS[:1] + [
+    pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:]
+])  # fmt: skip
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_result_lies_where_inductor_takes_it_to_lie(kind, channels_last, training):
+    torch.manual_seed(0)
+    layer, shape = kind()
+    cpu, x = nn.Sequential(layer, nn.ReLU()), torch.randn(shape)
+    if channels_last and x.dim() == 4:
+        cpu, x = (one.to(memory_format=torch.channels_last) for one in (cpu, x))
+
+    with torch.set_grad_enabled(training):
+        check_module(cpu, x.requires_grad_(training), rtol=1e-4, atol=1e-4)

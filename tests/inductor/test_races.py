@@ -1,8 +1,5 @@
 """The race sanitizer knows what compiled kernels read and write."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ pytestmark = pytest.mark.npu_races("some of the programs do")
 
 
 @pytest.fixture(autouse=True)
-def sanitizer() -> Iterator[None]:
+def sanitizer():
     with sanitizer_off():
         torch.npu.empty_cache()
         yield
@@ -29,7 +26,7 @@ def changed(x):
     x.mul_(2).add_(1)
 
 
-def found() -> list[tuple[str, str, str]]:
+def found():
     """Kinds and operators of what is reported; all of it is in this file."""
     torch.npu.synchronize()
     reports = _sanitizer.reports()
@@ -40,7 +37,7 @@ def found() -> list[tuple[str, str, str]]:
     return [(r.kind, r.first.op, r.second.op) for r in reports]
 
 
-def watched(size: tuple[int, ...]) -> torch.Tensor:
+def watched(size):
     x = torch.ones(size, device="npu")
     torch.npu.synchronize()
     _sanitizer.enable_npu_sanitizer("report")
@@ -104,9 +101,8 @@ def test_parts_of_a_tensor_are_apart_where_their_bytes_are():
 @pytest.mark.nightly
 def test_a_compiled_training_step_is_clean():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)
-    ).npu()
+    layers = torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)
+    model = torch.nn.Sequential(*layers).npu()
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     compiled = torch.compile(model)
     x = watched((6, 8))

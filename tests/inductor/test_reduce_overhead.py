@@ -3,12 +3,8 @@
 Results that are held: test_held.py; which graphs there are: graphs/test_replays.py.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -17,9 +13,10 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from npu_dispatch.observe.segment import StatsReader, segment_file
+from tests.graphs.captured import captured
 
 
-def tasks() -> int:
+def tasks():
     """Return how many tasks the current stream has been given."""
     torch.npu.synchronize()
     stream = torch.npu.current_stream()
@@ -28,13 +25,13 @@ def tasks() -> int:
     return max(task.task for task in recent)
 
 
-def tasks_of(call: Callable[[], Any]) -> int:
+def tasks_of(call):
     before = tasks()
     call()
     return tasks() - before
 
 
-def layers() -> nn.Module:
+def layers():
     torch.manual_seed(0)
     deep = [nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(6)]
     return nn.Sequential(*deep)
@@ -68,7 +65,7 @@ def test_parameters_that_move_are_read_where_they_are():
 
 
 def test_buffers_changed_in_place_are_the_callers():
-    def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    def function(x, total):
         total.add_(x)
         return total * 2
 
@@ -81,12 +78,12 @@ def test_buffers_changed_in_place_are_the_callers():
 
 
 def test_replays_continue_the_random_sequence():
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(x):
         return F.dropout(x, 0.5) + torch.rand_like(x)
 
     x = torch.ones(200).npu()
 
-    def draw(mode: str) -> list[list[float]]:
+    def draw(mode):
         compiled = torch.compile(function, mode=mode)
         compiled(x)
         torch.manual_seed(4)
@@ -105,7 +102,7 @@ def test_memory_of_many_shapes_is_bounded_and_reported():
     compiled = torch.compile(model, mode="reduce-overhead", dynamic=True)
     counters.clear()
 
-    def run(sizes: range) -> int:
+    def run(sizes):
         with torch.no_grad():
             for _ in range(3):
                 for n in sizes:
@@ -135,17 +132,15 @@ def test_on_another_stream_and_inside_a_capture():
     with torch.npu.stream(side):
         for _ in range(3):
             torch.testing.assert_close(compiled(here).cpu(), want)
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        y = compiled(here)
+    graph, y = captured(lambda: compiled(here))
     here.fill_(1)
     graph.replay()
     torch.testing.assert_close(y.cpu(), torch.ones(6).sin() * 2)
 
 
 @pytest.mark.parametrize("device", ["cpu", "mixed"])
-def test_what_has_nodes_on_the_host_runs_as_by_default(device: str):
-    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def test_what_has_nodes_on_the_host_runs_as_by_default(device):
+    def function(x, y):
         return (x.sin() + 1) + (y * 2).to(x.device)
 
     x, y = torch.randn(3), torch.randn(3)
@@ -156,7 +151,7 @@ def test_what_has_nodes_on_the_host_runs_as_by_default(device: str):
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_a_change_of_what_backward_needs_is_noticed(mode: str):
+def test_a_change_of_what_backward_needs_is_noticed(mode):
     compiled = torch.compile(torch.exp, mode=mode)
     x = torch.ones(5, device="npu", requires_grad=True)
     for _ in range(4):

@@ -1,12 +1,9 @@
 """`npu-dispatch run --compiled`: what became of each line given to torch.compile."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
+from interpreter import Spawned
 
 PROGRAM = """\
 import torch
@@ -41,21 +38,17 @@ for n in 3, 4:
 
 
 @pytest.fixture(scope="module")
-def told(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[list[dict[str, Any]], str]:
+def told(tmp_path_factory):
     """What is told of PROGRAM: the rows of its JSON file, and stderr."""
-    from interpreter import Spawned
-
     folder = tmp_path_factory.mktemp("compiled")
     (folder / "program.py").write_text(PROGRAM)
-    options = ["--compiled", "--json", "told.json", "program.py"]
+    options = ["--compiled", "-o", "told.json", "program.py"]
     done = Spawned(folder).run("-m", "npu_dispatch", "run", *options)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "told.json").read_text())["compiled"], done.stderr
 
 
-def about(told: tuple[Any, str], line: int, became: str) -> list[tuple[int, str]]:
+def about(told, line, became):
     return [
         (row["times"], row["about"])
         for row in told[0]
@@ -96,11 +89,9 @@ def test_the_table_is_printed_after_the_summary(told):
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_program_that_compiles_nothing_is_told_so_if_it_asks(
-    tmp_path: Path, python, asked: bool
-):
+def test_a_program_that_compiles_nothing_is_told_so_if_it_asks(tmp_path, python, asked):
     (tmp_path / "program.py").write_text("import torch; torch.ones(1).npu()")
-    options = [*(["--compiled"] if asked else []), "--json", "told.json"]
+    options = [*(["--compiled"] if asked else []), "-o", "told.json"]
 
     done = python.run("-m", "npu_dispatch", "run", *options, "program.py")
 

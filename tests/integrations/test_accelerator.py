@@ -16,14 +16,15 @@ def bytes_of(n: int) -> torch.Tensor:
     return torch.empty(n, dtype=torch.uint8, device="npu")
 
 
-def current_accelerator() -> None:
+def test_current_accelerator():
     assert accelerator.is_available()
     assert accelerator.current_accelerator() == torch.device("npu")
     assert accelerator.current_accelerator(check_available=True).type == "npu"
     assert accelerator.device_count() == torch.npu.device_count()
 
 
-def devices() -> None:
+@pytest.mark.filterwarnings("ignore:.*_device_idx.*:FutureWarning")
+def test_devices():
     accelerator.set_device_index(0)
     accelerator.set_device_idx(0)
     assert accelerator.current_device_index() == accelerator.current_device_idx() == 0
@@ -31,12 +32,12 @@ def devices() -> None:
         assert torch.npu.current_device() == 0
 
 
-def capability() -> None:
+def test_capability():
     dtypes = accelerator.get_device_capability()["supported_dtypes"]
     assert {torch.float32, torch.float16, torch.bfloat16, torch.int64} <= set(dtypes)
 
 
-def streams() -> None:
+def test_streams():
     before, stream = accelerator.current_stream(), torch.Stream(device="npu")
     assert before == torch.npu.current_stream()
     accelerator.set_stream(stream)
@@ -50,7 +51,7 @@ def streams() -> None:
         accelerator.set_stream(before)
 
 
-def memory() -> None:
+def test_memory():
     accelerator.reset_peak_memory_stats()
     accelerator.reset_accumulated_memory_stats()
     before = accelerator.memory_allocated()
@@ -70,7 +71,7 @@ def memory() -> None:
     assert 0 < free <= total == torch.npu.mem_get_info()[1]
 
 
-def host_memory() -> None:
+def test_host_memory():
     torch.empty(8 * MIB, dtype=torch.uint8).pin_memory()
     gc.collect()
     before = torch.npu.host_memory_stats()["allocated_bytes.current"]
@@ -78,7 +79,7 @@ def host_memory() -> None:
     assert torch.npu.host_memory_stats()["allocated_bytes.current"] < before
 
 
-def graph() -> None:
+def test_graph():
     x, captured = torch.ones(4, device="npu"), accelerator.Graph()
     torch.npu.synchronize()
     stream = torch.Stream(device="npu")
@@ -92,16 +93,6 @@ def graph() -> None:
         captured.replay()
     accelerator.synchronize()
     assert y.tolist() == [5] * 4
-
-
-@pytest.mark.filterwarnings("ignore:.*_device_idx.*:FutureWarning")
-@pytest.mark.parametrize(
-    "call",
-    [current_accelerator, devices, capability, streams, memory, host_memory, graph],
-    ids=lambda call: call.__name__,
-)
-def test_torch_accelerator(call):
-    call()
 
 
 @pytest.mark.parametrize("device", ["npu", "npu:0", torch.device("npu", 0), None])

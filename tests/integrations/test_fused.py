@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn import functional
+from torch.nn import functional as F
 
 from npu_dispatch.integrations import torch_npu
 
@@ -37,7 +37,7 @@ def test_attention_in_every_layout(layout, key_heads):
 
     found = torch_npu.npu_fusion_attention(q, k, v, N, layout, scale=D**-0.5)[0]
 
-    expected = functional.scaled_dot_product_attention(
+    expected = F.scaled_dot_product_attention(
         *(t.cpu() for t in tensors), enable_gqa=True
     )
     torch.testing.assert_close(found.cpu(), LAYOUTS[layout](expected))
@@ -52,9 +52,7 @@ def test_causal_attention(mode):
         q, k, v, N, "BNSD", atten_mask=mask, scale=D**-0.5, sparse_mode=mode
     )[0]
 
-    expected = functional.scaled_dot_product_attention(
-        q.cpu(), k.cpu(), v.cpu(), is_causal=True
-    )
+    expected = F.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu(), is_causal=True)
     torch.testing.assert_close(found.cpu(), expected)
 
 
@@ -65,7 +63,7 @@ def test_causal_from_the_lower_right_corner_lets_the_last_row_see_all():
 
     found = torch_npu.npu_fusion_attention(q, k, v, N, "BNSD", sparse_mode=3)[0]
 
-    expected = functional.scaled_dot_product_attention(
+    expected = F.scaled_dot_product_attention(
         q.cpu(), k.cpu(), v.cpu(), attn_mask=~mask, scale=1.0
     )
     torch.testing.assert_close(found.cpu(), expected)
@@ -81,7 +79,7 @@ def test_sequences_of_several_lengths():
 
     for begin, end in zip((0, *ends), ends, strict=False):
         part = (t[begin:end].transpose(0, 1)[None].cpu() for t in (q, k, v))
-        expected = functional.scaled_dot_product_attention(*part, scale=1.0)
+        expected = F.scaled_dot_product_attention(*part, scale=1.0)
         torch.testing.assert_close(found[begin:end].cpu(), expected[0].transpose(0, 1))
     assert most.shape == total.shape == (12, N, 8)
 
@@ -102,7 +100,7 @@ def test_gradients_flow_through_attention():
     torch_npu.npu_fusion_attention(*tensors, N, "BNSD")[0].sum().backward()
 
     reference = [t.detach().cpu().requires_grad_() for t in tensors]
-    functional.scaled_dot_product_attention(*reference, scale=1.0).sum().backward()
+    F.scaled_dot_product_attention(*reference, scale=1.0).sum().backward()
     for mine, theirs in zip(tensors, reference, strict=True):
         torch.testing.assert_close(mine.grad.cpu(), theirs.grad, rtol=1e-4, atol=1e-5)
 
@@ -112,7 +110,7 @@ def test_rms_norm():
 
     found, rstd = torch_npu.npu_rms_norm(x, gamma, 1e-5)
 
-    expected = functional.rms_norm(x.cpu(), (8,), gamma.cpu(), 1e-5)
+    expected = F.rms_norm(x.cpu(), (8,), gamma.cpu(), 1e-5)
     torch.testing.assert_close(found.cpu(), expected)
     torch.testing.assert_close((x * rstd * gamma).cpu(), expected)
 
@@ -127,7 +125,7 @@ def test_geglu(approximate, left):
 
     found, gelu = torch_npu.npu_geglu(x, -1, approximate, left)
 
-    expected = functional.gelu(b, approximate="tanh" if approximate else "none")
+    expected = F.gelu(b, approximate="tanh" if approximate else "none")
     torch.testing.assert_close(gelu.cpu(), expected)
     torch.testing.assert_close(found.cpu(), a * expected)
 

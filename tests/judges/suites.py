@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.judges import debian
 from tests.judges.shards import Shard
 from tests.search.report import ROOT
 
@@ -20,6 +21,7 @@ OUT = ROOT / "out" / "judges"
 VENV = OUT / "venv"
 PYTHON = VENV / "bin" / "python"
 DEVICES = "2"
+DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,59 @@ def _cts_on_cpu(test: str) -> str:
     return "" if "torchcts/memory/" in test else test.replace("npu", "cpu")
 
 
+def _debian_archive() -> str:
+    """Return where this machine has Debian's packages from."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for uri in found.split():
+        if not uri.rstrip("/").endswith("security"):
+            return uri
+    raise RuntimeError(
+        "no Debian archive is known to apt here: run `apt-get update` on Debian, or "
+        "leave out the suites that come from its source packages"
+    )
+
+
+def debian_source(package: str, release: str, version: str, folder: Path) -> Path:
+    """Download and unpack the upstream part of a source package; return its root.
+
+    Its release of Debian need not be this machine's.
+    """
+    root = folder / f"{package}-{version}"
+    if root.exists():
+        return root
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / "apt" / name).mkdir(parents=True, exist_ok=True)
+    listed = folder / "apt" / "sources.list"
+    listed.write_text(
+        f"deb-src [signed-by={DEBIAN_KEYS}] {_debian_archive()} {release} main\n"
+    )
+    options = [
+        f"Dir::Etc::SourceList={listed}",
+        "Dir::Etc::SourceParts=/dev/null",
+        f"Dir::State::Lists={folder / 'apt' / 'lists'}",
+        f"Dir::Cache={folder / 'apt' / 'cache'}",
+        "APT::Sandbox::User=root",
+    ]
+    apt = ["apt-get", "-qq", *(word for option in options for word in ("-o", option))]
+    subprocess.run([*apt, "update"], check=True)
+    wanted = f"{package}={version}"
+    subprocess.run(
+        [*apt, "source", "--download-only", "--tar-only", wanted],
+        cwd=folder,
+        check=True,
+    )
+    upstream = version.rpartition("-")[0]
+    (archive,) = folder.glob(f"{package}_{upstream}.orig.tar.*")
+    partial = root.with_suffix(".partial")
+    with tarfile.open(archive) as tar:
+        tar.extractall(partial, filter="data")
+    (unpacked,) = partial.iterdir()
+    unpacked.rename(root)
+    partial.rmdir()
+    return root
+
+
 # The newest sources of torch that a package registry has whole.
 TORCH_TESTS = "2.6.0+dfsg-7"
 TORCH_FILES = (
@@ -115,7 +170,7 @@ TORCH_FILES = (
 
 
 def _torch_tests() -> Path:
-    return debian.source("pytorch", "trixie", TORCH_TESTS, OUT) / "test"
+    return debian_source("pytorch", "trixie", TORCH_TESTS, OUT) / "test"
 
 
 def _prepare_torch() -> None:

@@ -51,15 +51,13 @@ class Peer:
         self.inbox.put((name, *tensors))
         return self.outbox.get(timeout=WAIT)
 
-    def end(self):
+    def end(self, order=None):
         self.alive.remove(self)
-        self.inbox.put(None)
+        self.inbox.put(order)
         self.process.join(WAIT)
 
     def kill(self):
-        self.alive.remove(self)
-        self.inbox.put(("die",))
-        self.process.join(WAIT)
+        self.end(("die",))
 
 
 @pytest.fixture(autouse=True)
@@ -137,8 +135,9 @@ def test_queued_work_is_done_before_it_is_seen(peer):
         lambda: torch.ones(2, 2, device="npu", requires_grad=True),
         lambda: torch.ones(0, 3, device="npu"),
         lambda: torch.ones((), dtype=torch.int64, device="npu"),
+        lambda: torch.tensor([1 + 2j, 3j], device="npu").conj(),
     ],
-    ids=["view", "expanded", "parameter", "leaf", "empty", "scalar"],
+    ids=["view", "expanded", "parameter", "leaf", "empty", "scalar", "conjugate"],
 )
 def test_kind_and_shape_come_over(peer, make):
     t = make()
@@ -146,12 +145,6 @@ def test_kind_and_shape_come_over(peer, make):
 
     assert peer("is_npu", t) == expected
     assert peer("total", t) == t.sum().item()
-
-
-def test_a_conjugate_stays_one(peer):
-    t = torch.tensor([1 + 2j, 3j], device="npu").conj()
-
-    assert t.is_conj() and peer("total", t) == 1 - 5j
 
 
 def test_sparse_tensors_and_modules_come_over(peer):
@@ -371,14 +364,14 @@ def test_what_cannot_be_sent_says_so(peer):
     grown = torch.ones(2, device="npu", requires_grad=True) * 2
     pool = mp.get_context("spawn").SimpleQueue()
 
-    with pytest.raises(RuntimeError, match=r"detach\(\)"):
-        pool.put(grown)
-    with pytest.raises(RuntimeError, match="npu storage; try pickling an npu tensor"):
-        pool.put(torch.ones(2, device="npu").untyped_storage())
-    with pytest.raises(TypeError, match=r"cannot pickle <torch.npu.Stream"):
-        pool.put(torch.npu.Stream())
-    with pytest.raises(TypeError, match="interprocess=True"):
-        pool.put(torch.npu.Event())
+    for error, words, what in (
+        (RuntimeError, r"detach\(\)", grown),
+        (RuntimeError, "npu storage; try pickling an npu", grown.untyped_storage()),
+        (TypeError, r"cannot pickle <torch.npu.Stream", torch.npu.Stream()),
+        (TypeError, "interprocess=True", torch.npu.Event()),
+    ):
+        with pytest.raises(error, match=words):
+            pool.put(what)
 
 
 def test_a_capture_is_no_time_to_send():
@@ -421,9 +414,7 @@ import threading
 import torch, npu_dispatch
 import torch.multiprocessing as mp
 from torch.multiprocessing.reductions import reduce_tensor
-
 stop, lost = threading.Event(), []
-
 def count(stream):
     with torch.npu.stream(stream):
         mine, n = torch.zeros(16, dtype=torch.int64, device="npu"), 0
@@ -435,15 +426,12 @@ def count(stream):
             n += 50
         if mine.tolist() != [n] * 16:
             lost.append((n, mine.tolist()))
-
 streams = [torch.npu.Stream() for _ in range(2)]
 ready = threading.Barrier(3)
 threads = [threading.Thread(target=count, args=(s,)) for s in streams]
 for t in threads:
     t.start()
 ready.wait()
-for segment in torch.npu.memory_snapshot():
-    assert segment["total_size"]
 # One tensor of each stream's segment.
 for s in streams:
     with torch.npu.stream(s):

@@ -21,15 +21,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
 
 from tests.mutants import judges, mutate
+from tests.search import children
 from tests.search.report import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from interpreter import Process, Zygote
-from process_group import started
 
 COPIED = (
     *("csrc", "npu_dispatch", "pytest_npu_dispatch", "tests", "bench", "examples"),
@@ -40,6 +38,7 @@ COPIED_FILES = ("CMakeLists.txt", "pyproject.toml", "README.md", "CONTRIBUTING.m
 PATIENCE, LEAST_S, LEAST_SUITE_S = 3, 20, 8
 # Tests that reach a mutant are asked for about so long; then, if there is time, all.
 ASKED_S = 20
+HANGS = "hangs"  # instead of an output
 
 
 # In a session of its own, so that all that it started can be ended.
@@ -49,27 +48,14 @@ PYTEST = (
 
 
 def call(
-    command: Iterable[str | Path],
-    cwd: Path,
-    timeout: float | None = None,
-    **env: str,
+    command: Iterable[str | Path], cwd: Path, timeout: float | None = None, **env: str
 ) -> tuple[bool, str]:
     """Run it with all that it starts; whether it ended well in time, its output."""
-    env = {**os.environ, **env}
-    with (
-        tempfile.TemporaryFile() as out,
-        started([*command], out, cwd=cwd, env=env) as child,
-    ):
-        return _ended(child, timeout, out)
-
-
-def _ended(child: Any, timeout: float | None, out: IO[bytes]) -> tuple[bool, str]:
     try:
-        code = child.wait(timeout)
+        done = children.run([*command], timeout, cwd=cwd, **env)
     except subprocess.TimeoutExpired:
-        return False, "hangs"
-    out.seek(0)
-    return code == 0, out.read().decode(errors="replace")
+        return False, HANGS
+    return done.returncode == 0, done.stdout + done.stderr
 
 
 def must(result: tuple[bool, str]) -> None:
@@ -308,11 +294,15 @@ class Build:
             files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
             request = {"argv": argv, "env": {**self.env, **env}, "cwd": str(self.tree)}
             child = Process(self.zygote, {**request, "imports_torch": False}, **files)
-            found = _ended(child, limit, out)
-        if not found[0]:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        return found
+            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(limit)
+            if code != 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            out.seek(0)
+            said = HANGS if code is None else out.read().decode(errors="replace")
+            return code == 0, said
 
     @functools.cached_property
     def env(self) -> dict[str, str]:

@@ -43,40 +43,33 @@ PYTHON = {
     ),
     "memory": (
         "unit/test_memory.py api/test_memory.py api/test_alloc_conf.py "
-        "unit/test_pinned_order.py unit/test_stats.py graphs/test_replay.py"
+        "unit/test_copies.py unit/test_stats.py graphs/test_replay.py"
     ),
     "graph": "graphs api/test_switches.py",
     "sanitizer": (
         "sanitizer/test_switch.py races/test_races.py sanitizer/test_explore.py "
-        "sanitizer/test_explore_waits.py sanitizer/test_explore_graphs.py "
-        "sanitizer/test_random_programs.py"
+        "sanitizer/test_explore_waits.py sanitizer/test_random_programs.py"
     ),
     "host": (
-        "ecosystem/test_kernel_pieces.py ecosystem/test_shared_products.py "
-        "ecosystem/test_half_convolutions.py ecosystem/test_foreach_kernels.py "
-        "unit/test_kernel_threads.py unit/test_result_memory.py "
-        "unit/test_scratch_memory.py"
+        "ecosystem/test_kernel_pieces.py ecosystem/test_widened.py "
+        "ecosystem/test_foreach.py unit/test_kernel_threads.py "
+        "unit/test_kernel_memory.py"
     ),
     "ops": (
-        "ecosystem/test_shapes.py unit/test_ops.py ecosystem/test_result_layouts.py "
-        "ecosystem/test_overlap.py ecosystem/test_written_lists.py "
-        "ecosystem/test_custom_ops.py ecosystem/test_layouts.py "
-        "unit/test_plan_eviction.py "
-        "ecosystem/test_foreach_kernels.py "
-        "unit/test_random.py ecosystem/test_math.py ecosystem/test_resize.py "
-        "unit/test_errors.py ecosystem/test_autograd.py ecosystem/test_tracing.py "
-        "ecosystem/test_nested.py graphs/test_replay.py ecosystem/test_sparse.py "
-        "ecosystem/test_lstm.py ecosystem/test_copy_errors.py "
+        "ecosystem/test_shapes.py unit/test_copies.py "
+        "ecosystem/test_result_layouts.py ecosystem/test_overlap.py "
+        "ecosystem/test_foreach.py ecosystem/test_custom_ops.py "
+        "ecosystem/test_layouts.py unit/test_plan_eviction.py unit/test_random.py "
+        "ecosystem/test_math.py ecosystem/test_storages.py unit/test_errors.py "
+        "ecosystem/test_autograd.py ecosystem/test_tracing.py "
+        "ecosystem/test_places.py graphs/test_replay.py ecosystem/test_sparse.py "
         "ecosystem/test_widened.py ecosystem/test_conversion.py "
-        "ecosystem/test_elementwise.py "
-        "ecosystem/test_sync_batch_norm.py ecosystem/test_amp.py "
-        "ecosystem/test_half_convolutions.py ecosystem/test_outsiders.py "
-        "unit/test_host_memory.py unit/test_refused.py"
+        "ecosystem/test_layers.py ecosystem/test_amp.py unit/test_host_memory.py "
+        "unit/test_refused.py"
     ),
     "distributed": (
         "distributed/test_collectives.py distributed/test_errors.py "
-        "distributed/test_streams.py distributed/test_groups.py "
-        "distributed/test_data_parallel.py distributed/test_detail.py "
+        "distributed/test_streams.py distributed/test_training.py "
         "distributed/test_flight_recorder.py"
     ),
 }

@@ -171,13 +171,17 @@ def code_of(text: str) -> str:
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def _closing(code: str, opening: int) -> int:
-    """Return where the parenthesis that opens there closes."""
+_DEEPER = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+
+
+def _other_bracket(code: str, at: int, step: int) -> int:
+    """Return where the bracket closes (step 1) or opens (-1); -1 for nowhere."""
     depth = 0
-    for at in range(opening, len(code)):
-        depth += {"(": 1, ")": -1}.get(code[at], 0)
+    while 0 <= at < len(code):
+        depth += _DEEPER.get(code[at], 0)
         if depth == 0:
             return at
+        at += step
     return -1
 
 
@@ -185,14 +189,10 @@ def _statement_end(code: str, begin: int) -> int:
     """Return the end of the simple statement there; 0 where there is none."""
     depth = 0
     for at in range(begin, len(code)):
-        c = code[at]
-        if c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-            if depth < 0:
-                return 0
-        elif c == ";" and depth == 0:
+        depth += _DEEPER.get(code[at], 0)
+        if depth < 0:
+            return 0
+        if code[at] == ";" and depth == 0:
             return at + 1
     return 0
 
@@ -201,12 +201,9 @@ def _in_parentheses(code: str, at: int) -> bool:
     """Whether the innermost bracket around is no brace: `for (; here; )`."""
     depth = 0
     for c in reversed(code[max(0, at - 400) : at]):
-        if c in ")]}":
-            depth += 1
-        elif c in "([{":
-            depth -= 1
-            if depth < 0:
-                return c != "{"
+        depth += _DEEPER.get(c, 0)
+        if depth > 0:
+            return c != "{"
     return False
 
 
@@ -228,7 +225,7 @@ def _expression(code: str, begin: int, end: int) -> tuple[int, int]:
         if _BEFORE_EXPRESSION.search(code, max(0, first - 16), first):
             break
         if code[first - 1] in ")]}":
-            opening = _opening(code, first - 1)
+            opening = _other_bracket(code, first - 1, -1)
             if _KEYWORD.search(code, max(0, opening - 20), opening):
                 break
             first = opening
@@ -241,20 +238,11 @@ def _expression(code: str, begin: int, end: int) -> tuple[int, int]:
             break
         if depth == 0 and not assigns and _AFTER_EXPRESSION.match(code, last):
             break
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(c, 0)
+        depth += _DEEPER.get(c, 0)
         last += 1
     while first < begin and code[first].isspace():
         first += 1
     return first, last
-
-
-def _opening(code: str, closing: int) -> int:
-    depth = 0
-    for at in range(closing, -1, -1):
-        depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1}.get(code[at], 0)
-        if depth == 0:
-            return at
-    return 0
 
 
 def _weaker(code: str, m: re.Match[str]) -> str:
@@ -276,7 +264,7 @@ def _changes(code: str, text: str) -> Iterator[tuple[int, int, str, str]]:
     for m in _CONSTANT.finditer(code):
         yield m.start(), m.end(), _OTHER_CONSTANT[m[0]], "constant"
     for m in _CONDITION.finditer(code):
-        end = _closing(code, m.end() - 1)
+        end = _other_bracket(code, m.end() - 1, 1)
         inside = code[m.end() : end]
         # A declaration inside, `if (Task* task = ...)`, cannot be wrapped.
         if end < 0 or ";" in inside or re.search(r"[^=!<>]=[^=]", inside):
@@ -327,8 +315,7 @@ def mutants(root: Path, path: str) -> list[Mutant]:
                 " ".join(after.split()),
                 *piece,
                 range(
-                    text.count("\n", 0, piece[0]) + 1,
-                    text.count("\n", 0, piece[1]) + 2,
+                    text.count("\n", 0, piece[0]) + 1, text.count("\n", 0, piece[1]) + 2
                 ),
             )
         )

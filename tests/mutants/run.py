@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.mutants import judges, mutate
-from tests.mutants.build import Build
+from tests.mutants.build import HANGS, Build
 from tests.search.report import ROOT, Report, new_seed
 
 # More than are wanted are planted, as the compiler does not take all.
@@ -95,7 +95,7 @@ def _first_failure(suite: str, out: str) -> str:
             return f"{suite}: {line.removeprefix('FAILED').strip()[:100]}"
         if "ThreadSanitizer: " in line:
             return f"{suite}: {line.split('ThreadSanitizer: ')[1][:100]}"
-    return f"{suite}: {'hangs' if out == 'hangs' else 'dies'}"
+    return f"{suite}: {out if out == HANGS else 'dies'}"
 
 
 def run(args: argparse.Namespace) -> int:

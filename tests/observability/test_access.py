@@ -29,9 +29,9 @@ GET_EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def write_segment_beside(forged: Path, pid: int) -> int:
     """Write one of another process as the forged one, without what is forged."""
     data = bytearray(forged.read_bytes())
-    fields = list(HEADER.unpack_from(data))
+    fields = list(HEADER.struct.unpack_from(data))
     fields[7], fields[9] = pid, process_start(pid)
-    HEADER.pack_into(data, 0, *fields)
+    HEADER.struct.pack_into(data, 0, *fields)
     at = -(-(fields[2] + fields[4] * fields[3]) // 64) * 64
     data[at : at + 4] = (1).to_bytes(4, "little")
     forged.with_name(str(pid)).write_bytes(data)

@@ -37,7 +37,7 @@ def document(tmp_path_factory: pytest.TempPathFactory):
     start = Spawned(tmp_path_factory.mktemp("served")).start
     with start("-c", TRAINER, stdin=PIPE, stdout=PIPE) as trainer:
         assert trainer.stdout.readline() == "ready\n"
-        options = ("--pid", str(trainer.pid), "--max-rate", "1e9", "--enable-admin")
+        options = (str(trainer.pid), "--max-rate", "1e9", "--enable-admin")
         command = ("-m", "npu_dispatch", "serve", "--port", "0", *options)
         with start(*command, "--admin-token", ADMIN, stdout=PIPE) as service:
             url = service.stdout.readline().strip()

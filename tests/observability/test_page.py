@@ -34,7 +34,7 @@ def test_what_hangs_is_drawn_with_the_host_threads_that_wait(
 ):
     program = trainer(STUCK)
     held, behind = program.line().split()
-    options = ["--hang-seconds=0.5", "--interval=0.2", f"--pid={program.pid}"]
+    options = ["--hang-seconds=0.5", "--interval=0.2", str(program.pid)]
     with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
         browser.get(f"http://{target}/")
         browser.execute_script(OPEN)

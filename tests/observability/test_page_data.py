@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.remains import SUFFIX
 from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.snapshot import process_values
 from npu_dispatch.observe.serve.watcher import Watcher

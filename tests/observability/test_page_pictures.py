@@ -134,7 +134,7 @@ def keep(browser, name: str) -> None:
 
 def test_nothing_yet(browser, child_environment):
     # No process has this number.
-    with serving(child_environment(NPU_AUTOLOAD="0"), "--pid=1") as (_, target):
+    with serving(child_environment(NPU_AUTOLOAD="0"), "1") as (_, target):
         browser.get(f"http://{target}/")
         wait_for(browser, "document.body.dataset.drawn")
         keep(browser, "nothing")
@@ -147,7 +147,7 @@ def test_the_line_to_type_is_shown_when_it_has_been_typed(browser, child_environ
     command = shlex.split(html.unescape(line[1]))
     with subprocess.Popen(command, env=child_environment(PATH=path)) as typed:
         try:
-            option = f"--pid={typed.pid}"
+            option = str(typed.pid)
             with serving(child_environment(NPU_AUTOLOAD="0"), option) as (_, target):
                 browser.get(f"http://{target}/")
                 who = "document.querySelector('#who').textContent"
@@ -167,7 +167,7 @@ def test_the_line_to_type_is_shown_when_it_has_been_typed(browser, child_environ
 )
 def test_a_program(browser, child_environment, tmp_path, name, code, kind):
     with program(tmp_path, code, child_environment()) as process:
-        options = [f"--pid={process.pid}", "--interval=0.25", "--hang-seconds=2"]
+        options = [str(process.pid), "--interval=0.25", "--hang-seconds=2"]
         with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
             browser.get(f"http://{target}/")
             is_shown(browser, kind)
@@ -176,7 +176,7 @@ def test_a_program(browser, child_environment, tmp_path, name, code, kind):
 
 def test_a_program_that_is_killed(browser, child_environment, tmp_path):
     with program(tmp_path, BLOCKED, child_environment()) as process:
-        options = [f"--pid={process.pid}", "--interval=0.25"]
+        options = [str(process.pid), "--interval=0.25"]
         with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
             browser.get(f"http://{target}/")
             wait_for(browser, "document.querySelector('.uplot')")
@@ -190,7 +190,7 @@ def test_a_program_that_is_killed(browser, child_environment, tmp_path):
 
 def test_a_lost_connection(browser, child_environment, tmp_path):
     with program(tmp_path, DEVICE_BOUND, child_environment()) as process:
-        options = [f"--pid={process.pid}", "--interval=0.25"]
+        options = [str(process.pid), "--interval=0.25"]
         with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (
             service,
             target,

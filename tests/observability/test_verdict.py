@@ -6,14 +6,16 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.rates import sync_rates
 from npu_dispatch.observe.judge.top import Sampler
-from npu_dispatch.observe.judge.verdict import KINDS, attention, judge, sync_rates
+from npu_dispatch.observe.judge.verdict import KINDS, attention, judge
 from npu_dispatch.observe.segment import WAIT_REASONS, RecentTask, SiteWaits
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
@@ -257,7 +259,7 @@ input()
 def test_all_that_tell_of_a_process_say_the_same(trainer):
     program = trainer(FAILS)
     assert program.line() == "failed"
-    [row], _ = Sampler([program.pid]).sample()
+    [row] = Sampler([program.pid]).sample().processes
     scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
     [found] = [
         row.labels["kind"]
@@ -271,8 +273,8 @@ def test_all_that_tell_of_a_process_say_the_same(trainer):
         [shown] = client.get("/api/v1/snapshot").json()["processes"]
 
     told = shown["verdict"]
-    assert (row.verdict, told["kind"], found) == ("failed",) * 3
-    assert told["at"] == row.at
+    assert (row["verdict"], told["kind"], found) == ("failed",) * 3
+    assert told["at"] == row["at"]
     assert told["action"]
 
 
@@ -358,3 +360,34 @@ def test_the_oldest_task_has_its_own_age_and_not_that_of_the_last_progress(
                     first = time.monotonic()
         assert stream.oldest_queued <= first < stream.oldest_since
         process.communicate("\n" * 16)
+
+
+def test_a_launcher_without_a_core_is_told_and_who_has_them(views):
+    before, now = views(busy(0.3))
+    waited = [s._replace(core_wait_ns=3 * SECOND // 10) for s in now.streams]
+
+    verdict = judge(before, now._replace(streams=tuple(waited)))
+
+    assert verdict.kind == judge(before, now).kind == "launch-bound"
+    assert verdict.text.endswith("; its launcher waits 30% of the time for a core")
+    assert verdict.action.startswith("other programs use this machine's cores")
+    assert "for a core" not in judge(before, now).text
+
+
+def test_the_wait_of_a_launcher_for_a_core_is_the_kernels_own_count(trainer):
+    program = trainer("""
+import torch
+x = torch.ones(8, device="npu")
+for _ in range(1000):
+    x.add_(1)
+torch.npu.synchronize()
+print("ready", flush=True)
+input()
+""")
+    assert program.line() == "ready"
+    with Processes(pid=program.pid) as processes:
+        [view] = processes.refresh()
+    [stream] = [s for s in view.streams if s.stats.submitted]
+    path = Path(f"/proc/{program.pid}/task/{stream.stats.thread}/schedstat")
+    # It sleeps: nothing is counted between the two readings.
+    assert stream.core_wait_ns == int(path.read_text().split()[1])

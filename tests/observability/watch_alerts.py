@@ -175,7 +175,7 @@ def watching(
         env = environment(NPU_AUTOLOAD="0")
         _, target = stack.enter_context(serving(env))
         pid = programs.running["notebook"].pid
-        second, other = stack.enter_context(serving(env, f"--pid={pid}"))
+        second, other = stack.enter_context(serving(env, str(pid)))
         prometheus = Prometheus(folder, [target, other], rules, quick=False)
         stack.enter_context(prometheus)
         yield Watch(prometheus, programs), programs, second

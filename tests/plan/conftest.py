@@ -1,4 +1,4 @@
-"""A program that is planned, and sheets, for the tests of `npu-dispatch plan`."""
+"""A program that is planned, and specs, for the tests of `npu-dispatch plan`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from interpreter import Forked, shared_zygote
 
 from npu_dispatch.cli import main
 
-SHEET = """
+SPEC = """
 name = "test"
 source = "this test"
 date = "2026"
@@ -44,17 +44,17 @@ USUAL = {"gib": 1, "memory": 1, "fp32": 1, "link": 10}
 USUAL |= {"launch": 5, "kernel": 1, "copy": 0}
 
 
-def sheet_text(**values: float) -> str:
-    return SHEET.format(**USUAL | values)
+def spec_text(**values: float) -> str:
+    return SPEC.format(**USUAL | values)
 
 
 @pytest.fixture(scope="session")
-def sheet(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """sheet(memory=100): the file of a sheet that has these numbers."""
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """spec(memory=100): the file of a spec that has these numbers."""
 
     def write(more: str = "", **values: float) -> str:
-        path = tmp_path_factory.mktemp("sheet") / "sheet.toml"
-        path.write_text(sheet_text(**values) + more)
+        path = tmp_path_factory.mktemp("spec") / "spec.toml"
+        path.write_text(spec_text(**values) + more)
         return str(path)
 
     return write
@@ -76,7 +76,7 @@ class Planned(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def planned(tmp_path_factory: pytest.TempPathFactory, sheet) -> Callable[..., Planned]:
+def planned(tmp_path_factory: pytest.TempPathFactory, spec) -> Callable[..., Planned]:
     """planned(program, rate, *options): for devices of so many GB/s and TFLOP/s.
 
     What was planned in the same way before is not run again: tests share a recording.
@@ -89,9 +89,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory, sheet) -> Callable[..., Pl
         folder = tmp_path_factory.mktemp("planned")
         script, out = folder / "script.py", folder / "plan.json"
         script.write_text(program)
-        command = ["plan", "--json", str(out), "--steps", "10", *options]
+        command = ["plan", "-o", str(out), "--steps", "10", *options]
         for each in rate if isinstance(rate, tuple) else (rate,):
-            command += ["--device", sheet(memory=each, fp32=each)]
+            command += ["--device", spec(memory=each, fp32=each)]
 
         def forked(
             argv: list[str], env: dict[str, str], stdout: Any, check: bool

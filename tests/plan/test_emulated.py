@@ -1,4 +1,4 @@
-"""The emulated device: times against the formulas of its sheet, and what it gives
+"""The emulated device: times against the formulas of its spec, and what it gives
 back. Times are those of its own clock, which timing events show."""
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ DEVICE = {"gib": 4, "memory": 100, "fp32": 2, "kernel": 3, "copy": 20}
 
 
 @pytest.fixture
-def result(python: Spawned, sheet):
+def result(python: Spawned, spec):
     """result(code, memory=50): what it prints on a device with these numbers."""
 
     def run(code: str, more: str = "", **numbers: float):
         env = {"NPU_DRIVER": "emulated"}
-        env["NPU_EMULATED_SHEET"] = sheet(more, **DEVICE | numbers)
+        env["NPU_EMULATED_SPEC"] = spec(more, **DEVICE | numbers)
         return json.loads(python(TIMED + code, **env).stdout.splitlines()[-1])
 
     return run
 
 
-def test_times_follow_from_the_sheet(result) -> None:
+def test_times_follow_from_the_spec(result) -> None:
     code = """
 n = 1024
 a, b, c = (torch.ones(n, n, device="npu") for _ in range(3))
@@ -109,7 +109,7 @@ print(json.dumps([
     assert result(code) == [0, 0, 0, 0, 5, False, [0, 0], 0]
 
 
-def test_memory_ends_where_the_sheet_says(result) -> None:
+def test_memory_ends_where_the_spec_says(result) -> None:
     code = """
 gib = 1 << 30
 held = [torch.empty(gib, dtype=torch.uint8, device="npu") for _ in range(39)]
@@ -149,7 +149,7 @@ def test_operations_are_those_that_torch_counts(result) -> None:
     code = """
 import numpy as np
 import torch.nn.functional as F
-from npu_dispatch.plan.recording import ENTRY, Act
+from npu_dispatch.plan.simulate import ENTRY, Act
 from torch.utils.flop_counter import FlopCounterMode
 def cases(device):
     def new(*sizes): return torch.ones(*sizes, device=device, requires_grad=True)

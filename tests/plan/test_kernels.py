@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from npu_dispatch.plan.kernels.times import KernelTimes, KernelTimesError
+from npu_dispatch.plan.kernel_times import KernelTimes, KernelTimesError
 
 Shapes = Sequence[Any]
 

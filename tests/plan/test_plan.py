@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from npu_dispatch.plan.analysis import Graph, analyse
-from npu_dispatch.plan.run import Run, Task, Wait
+from npu_dispatch.plan.report import Graph, analyse
 from npu_dispatch.plan.show import show
+from npu_dispatch.plan.simulate import Run, Task, Wait
 
 LOOP = """
 import sys, time, torch
@@ -213,7 +213,7 @@ print("slept", passed, time.clock_gettime(time.CLOCK_MONOTONIC) - really)
 
 def test_a_program_sees_the_time_of_the_device_that_it_is_planned_for(planned) -> None:
     said = planned(CLOCKS, 0.5).err.splitlines()
-    # From the sheet, in ms: three matrices at 0.5 GB/s, and 1 µs beside them.
+    # From the spec, in ms: three matrices at 0.5 GB/s, and 1 µs beside them.
     device = 20 * (3 * 4 * 512**2 / 0.5e9 + 1e-6) * 1e3
     shown = [line.split()[1:] for line in said if "ms " in line]
     assert len(shown) == 8
@@ -295,7 +295,7 @@ for _ in range(100_000):
     report = planned(program, 10).report
     assert report["step_is"] == "the whole run" and report["steps"] == 1
     assert report["launches"] == 100_001
-    assert report["device_bound"] * report["step_us"] >= 100_000 * 1.0  # the sheet's
+    assert report["device_bound"] * report["step_us"] >= 100_000 * 1.0  # the spec's
 
 
 def test_what_a_program_did_before_an_interrupt_is_planned(
@@ -311,7 +311,7 @@ for pid in (os.getppid(), os.getpid()):
 while True:
     x.add_(1)
 """)
-    done = python.run(*("-m", "npu_dispatch", "plan", "--json", str(out), str(script)))
+    done = python.run(*("-m", "npu_dispatch", "plan", "-o", str(out), str(script)))
 
     assert done.returncode == 0, done.stderr
     (report,) = json.loads(out.read_text())["reports"]
@@ -353,7 +353,7 @@ while True:
     assert names["graph replay"] == 1 and report["launches"] <= 5
 
 
-def test_measured_kernels_go_before_the_sheet(planned, reports, tmp_path) -> None:
+def test_measured_kernels_go_before_the_spec(planned, reports, tmp_path) -> None:
     def event(name: str, **more: object) -> dict[str, object]:
         return {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 10, **more}
 
@@ -464,3 +464,94 @@ def test_an_error_that_looks_like_markup_is_shown_as_it_is(capsys) -> None:
 
     shown = " ".join(capsys.readouterr().out.split())
     assert "expected list[int], not [/x] :x:" in shown
+
+
+# Each is a model, and what it is given.
+MODELS = {
+    "mlp": (
+        "nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512))",
+        "torch.ones(256, 512)",
+    ),
+    "cnn": (
+        """nn.Sequential(
+    nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Conv2d(32, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    nn.Linear(64, 10))""",
+        "torch.ones(16, 3, 48, 48)",
+    ),
+    "transformer": (
+        """nn.TransformerEncoder(
+    nn.TransformerEncoderLayer(128, 4, 512, batch_first=True), 2)""",
+        "torch.ones(8, 64, 128)",
+    ),
+    "lstm": ("First(nn.LSTM(64, 128, 2, batch_first=True))", "torch.ones(16, 32, 64)"),
+    "gru": ("First(nn.GRU(64, 128, batch_first=True))", "torch.ones(16, 32, 64)"),
+    "depthwise": (
+        """nn.Sequential(
+    nn.Conv2d(16, 16, 3, groups=16), nn.Hardswish(), nn.Conv2d(16, 64, 1))""",
+        "torch.ones(16, 16, 64, 64)",
+    ),
+    "upsampling": (
+        """nn.Sequential(
+    nn.Conv2d(4, 16, 3, stride=2, padding=1), nn.GELU(),
+    nn.ConvTranspose2d(16, 4, 4, stride=2, padding=1))""",
+        "torch.ones(8, 4, 64, 64)",
+    ),
+    "checkpointed": (
+        "nn.Sequential(*(Checkpointed(nn.Linear(256, 256)) for _ in range(8)))",
+        "torch.ones(512, 256, requires_grad=True)",
+    ),
+    "embedding": (
+        "nn.Sequential(nn.Embedding(1000, 64), nn.Linear(64, 8))",
+        "torch.zeros(64, 32, dtype=torch.long)",
+    ),
+    "normalised": (
+        """nn.Sequential(
+    nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU(), nn.Linear(256, 256),
+    nn.Dropout(0.1), nn.Softmax(-1))""",
+        "torch.ones(512, 256)",
+    ),
+}
+QUICK = {"mlp", "cnn", "transformer"}
+
+TRAINED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+class First(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+    def forward(self, x):
+        return self.part(x)[0]
+class Checkpointed(First):
+    def forward(self, x):
+        return checkpoint(lambda y: self.part(y).relu(), x, use_reentrant=False)
+model, x = MODEL.npu(), GIVEN.npu()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(6):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+torch.npu.synchronize()
+print("peak", torch.npu.max_memory_allocated())
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly)
+        for name in MODELS
+    ],
+)
+def test_memory_is_within_five_percent_of_what_the_allocator_takes(
+    python, planned, name: str
+) -> None:
+    model, given = MODELS[name]
+    program = TRAINED.replace("MODEL", model).replace("GIVEN", given)
+
+    peak = int(python(program).stdout.split()[-1])
+
+    report = planned(program, 1, "--steps", "2").report
+    assert report["peak_allocated"] == pytest.approx(peak, rel=0.05)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from interpreter import Spawned
 
-from npu_dispatch.plan.network import topology
-from npu_dispatch.plan.network.ranks import Network, counts
+from npu_dispatch.plan import topology
+from npu_dispatch.plan.study import Network, counts
 
 SLOW = """
 name = "slow"
@@ -68,6 +69,30 @@ def test_ddp_is_planned_for_all_numbers_of_ranks(planned) -> None:
     plain = planned(MODEL.format(wrapped=""), 1).report
     assert not plain["ranks"]
     assert steps[0] == pytest.approx(plain["step_us"], rel=0.1)
+
+
+def test_the_lines_that_ask_for_the_rank_are_named(planned) -> None:
+    """Those of the program: DDP asks for it, too, and whoever copies all variables."""
+    asks = """
+if dist.get_rank() == 0:
+    everything = dict(os.environ)
+if os.getenv("RANK") == "0" and "RANK" in os.environ:
+    pass
+"""
+    job = JOB.replace('("RANK", "LOCAL_RANK", "WORLD_SIZE")', '("LOCAL_RANK",) * 3')
+    job = job[: job.index("assert")] + "torch.npu.set_device(0)\n"
+    program = job + asks + MODEL.format(wrapped=DDP)
+    done = planned(program, 1, "--ranks", "64", "--topology", "nvl8+ib400")
+    (note,) = (n for n in done.report["notes"] if "rank" in n)
+    lines = re.findall(r"script\.py:(\d+)", note)
+    source = program.splitlines()
+    assert [source[int(n) - 1] for n in lines] == asks.splitlines()[1:4:2]
+    assert note.startswith("Only rank 0 was run") and "Only rank 0" in done.out
+
+    alike = planned(job + MODEL.format(wrapped=DDP), 1, "--ranks", "2").report
+    (note,) = (n for n in alike["notes"] if "rank" in n)
+    assert "asks for its rank" not in note
+    assert not planned(MODEL.format(wrapped=""), 1).report["notes"]
 
 
 def test_a_slow_network_is_what_bounds(planned, tmp_path: Path) -> None:
@@ -145,7 +170,7 @@ RECORDED = """
 import json, torch, torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from npu_dispatch import _C
-from npu_dispatch.plan.job import group
+from npu_dispatch.plan import group
 group.install(16, per_host=8)
 dist.init_process_group({backend})
 assert dist.get_world_size() == 16 and dist.get_rank() == 0
@@ -163,7 +188,7 @@ def recorded(calls):
 
 def works_of(python: Spawned, calls: str, backend: str = '"hccl"'):
     code = RECORDED.format(backend=backend) + calls + "\nprint(json.dumps(found))"
-    done = python(code, NPU_DRIVER="emulated", NPU_EMULATED_SHEET="h100-sxm")
+    done = python(code, NPU_DRIVER="emulated", NPU_EMULATED_SPEC="h100-sxm")
     return [tuple(work) for work in json.loads(done.stdout.splitlines()[-1])]
 
 

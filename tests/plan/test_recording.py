@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from npu_dispatch import _C
-from npu_dispatch.plan.recording import ENTRY, Act, Recording
-from npu_dispatch.plan.sheet import Sheet, load
-from npu_dispatch.plan.simulate import Speeds, run_of, step_ns
+from npu_dispatch.plan.simulate import ENTRY, Act, Recording, Simulation
+from npu_dispatch.plan.spec import Spec, load
 
 US = 1000
-KERNEL = 2 * US  # of the sheet
+KERNEL = 2 * US  # of the spec
 
 
 def entry(act: Act, host_ns: int = 0, **fields: int) -> np.ndarray:
@@ -30,9 +29,9 @@ def recording(steps: list[list[np.ndarray]], works: list[tuple]) -> Recording:
 
 
 @pytest.fixture(scope="module")
-def device(sheet) -> Sheet:
+def device(spec) -> Spec:
     """1 GB/s, 1 TFLOP/s; each task takes 2 µs beside its work."""
-    return load(sheet(launch=0, kernel=2, link=1))
+    return load(spec(launch=0, kernel=2, link=1))
 
 
 def launches(host_ns: int, n: int = 5, what: int = 0) -> list[np.ndarray]:
@@ -75,16 +74,16 @@ def test_few_steps_are_taken_as_they_are() -> None:
     assert usual == 1
 
 
-def test_steps_begin_when_queues_are_full(device: Sheet) -> None:
+def test_steps_begin_when_queues_are_full(device: Spec) -> None:
     """The host is 100 times as fast: it fills the queue, then waits for room."""
     program = recording([launches(20, 1000)], [("kernel", 0, 0)])
-    assert step_ns(program, device) == pytest.approx(1000 * KERNEL)
-    run = run_of(program, device, lambda _: "line")
+    assert Simulation(program, device).step_ns() == pytest.approx(1000 * KERNEL)
+    run = Simulation(program, device).run(lambda _: "line")
     assert max(task.depth for task in run.tasks) == 8192
     assert {wait.reason for wait in run.waits} == {"full_queue"}
 
 
-def test_names_lines_and_streams_are_those_of_the_program(device: Sheet) -> None:
+def test_names_lines_and_streams_are_those_of_the_program(device: Spec) -> None:
     step = [
         entry(Act.LAUNCH, 10, what=0, site=3),
         entry(Act.STREAM_WAIT, 10, stream=1, other=0, amount=0),
@@ -92,7 +91,7 @@ def test_names_lines_and_streams_are_those_of_the_program(device: Sheet) -> None
         entry(Act.HOST_WAIT, 10, other=1, what=0, site=5),
     ]
     program = recording([step], [("kernel", 0, 1000), ("copy", 0, 500)])
-    run = run_of(program, device, lambda site: f"line {site}")
+    run = Simulation(program, device).run(lambda site: f"line {site}")
     kernel, wait, copy = run.tasks[-3:]
     assert (kernel.where, copy.where) == ("line 3", "line 4")
     assert wait.after == (kernel.stream, kernel.number) and not wait.runs
@@ -124,12 +123,12 @@ def one_stream(rows: list[tuple[str, int, int]]) -> Recording:
 @settings(max_examples=150, derandomize=True, database=None, deadline=None)
 def test_what_is_faster_never_takes_longer(device, rows, factor) -> None:
     program = one_stream(rows)
-    plain = step_ns(program, device) + 1  # rounded to ns
+    plain = Simulation(program, device).step_ns() + 1  # rounded to ns
 
-    assert step_ns(program, device, Speeds(host=factor)) <= plain
-    assert step_ns(program, device, Speeds(device=factor)) <= plain
-    assert step_ns(program, device, Speeds(work=factor)) + 1 >= plain - 1
-    both = step_ns(program, device, Speeds(host=factor, device=factor))
+    assert Simulation(program, device).step_ns(host=factor) <= plain
+    assert Simulation(program, device).step_ns(device=factor) <= plain
+    assert Simulation(program, device).step_ns(work=factor) + 1 >= plain - 1
+    both = Simulation(program, device).step_ns(host=factor, device=factor)
     # Where everything is so many times as fast, the time is so many times shorter.
     assert both == pytest.approx(plain / factor, rel=0.02, abs=40 * len(rows) + 40)
 
@@ -139,9 +138,9 @@ def test_what_is_faster_never_takes_longer(device, rows, factor) -> None:
 def test_a_step_takes_no_less_than_each_of_its_parts(device, rows) -> None:
     program = one_stream(rows)
     host = int(program.entries["host_ns"].sum())
-    run = run_of(program, device, lambda _: "")
+    run = Simulation(program, device).run(lambda _: "")
     first, last = run.boundaries[0], run.boundaries[-1]
     work = sum(t.ended - t.started for t in run.tasks if t.submitted > first)
     assert last - first >= host
-    assert step_ns(program, device) >= max(host, work) - 1
-    assert step_ns(program, device) <= host + work + 1
+    assert Simulation(program, device).step_ns() >= max(host, work) - 1
+    assert Simulation(program, device).step_ns() <= host + work + 1

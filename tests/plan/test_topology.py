@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from npu_dispatch.plan.described import SheetError
-from npu_dispatch.plan.network import topology
-from npu_dispatch.plan.network.algorithms import ALGORITHMS, Group, Link
-from npu_dispatch.plan.network.topology import Topology, load
+from npu_dispatch.plan import topology
+from npu_dispatch.plan.spec import SpecError, built_in
+from npu_dispatch.plan.topology import ALGORITHMS, Group, Link, Topology, load
 
 INSIDE, ACROSS = Link(2e-6, 2e-12), Link(6e-6, 2e-11)
 # Hosts of 4. On one topology a message costs whatever its size, on the other a byte.
@@ -325,9 +324,9 @@ def test_what_one_host_takes_is_bound_inside(here, kind, size, ranks):
     assert alone.seconds(kind, size, ranks)[1] == "inside hosts"
 
 
-@pytest.mark.parametrize("name", topology.built_in())
+@pytest.mark.parametrize("name", built_in(topology.FOLDER))
 def test_each_topology_of_the_package_loads(name: str):
-    with pytest.raises(SheetError, match="no topology 'none': neither a file nor one"):
+    with pytest.raises(SpecError, match="no topology 'none': neither a file nor one"):
         load("none")
     here = load(name)
 
@@ -382,7 +381,7 @@ def test_a_file_of_ones_own_is_read_in_its_units(tmp_path: Path):
 def test_a_bad_file_is_refused_by_key(tmp_path: Path, change, said: str):
     path = written(tmp_path, FILE.replace(*change))
 
-    with pytest.raises(SheetError, match=said) as raised:
+    with pytest.raises(SpecError, match=said) as raised:
         load(path)
 
     assert path in str(raised.value)

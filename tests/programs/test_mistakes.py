@@ -17,11 +17,20 @@ import torch
 import torch.nn.functional as F
 
 npu = torch.npu
+HERE = r"test_mistakes\.py:\d+"
 
 
 def four():
     # No fixture: pytest would keep it until the leaks have been looked for.
     return torch.arange(4.0, device="npu")
+
+
+def nine():
+    return torch.tensor([9]).npu()
+
+
+def loss(x, target):
+    return F.cross_entropy(x.view(2, 2), target)
 
 
 @contextlib.contextmanager
@@ -70,10 +79,7 @@ def test_a_device_that_is_not_there_is_told_how_many_are(ask):
         ("aten::addmm", lambda x: torch.nn.Linear(4, 2).npu()(torch.ones(4))),
         ("aten::cat", lambda x: torch.cat([x, torch.ones(3)])),
         ("aten::index.Tensor", lambda x: torch.ones(4)[x.long()]),
-        (
-            "aten::nll_loss_forward",
-            lambda x: F.cross_entropy(x.view(2, 2), torch.tensor([0, 1])),
-        ),
+        ("aten::nll_loss_forward", lambda x: loss(x, torch.tensor([0, 1]))),
     ],
 )
 def test_mixed_devices_are_both_named_and_so_is_the_operator(operator, ask):
@@ -103,30 +109,18 @@ def test_numpy_is_told_to_copy_to_the_host(ask):
     ids=["print", "repr", "item", "if", "cpu", "synchronize"],
 )
 def test_what_waits_in_a_capture_is_named_with_its_line_and_the_way_out(what, do):
-    x = four()
-    graph = npu.NPUGraph()
+    x, g = four(), npu.NPUGraph()
 
-    with (
-        raises(
-            RuntimeError, what, r"test_mistakes\.py:\d+", "while a graph is captured"
-        ),
-        npu.graph(graph),
-    ):
+    with raises(RuntimeError, what, HERE, "while a graph is captured"), npu.graph(g):
         do(x * 2)
 
 
 @pytest.mark.parametrize(
     ("operator", "ask"),
     [
-        (
-            "aten::embedding",
-            lambda x: F.embedding(torch.tensor([9]).npu(), x.view(2, 2)),
-        ),
-        ("aten::index.Tensor", lambda x: x[torch.tensor([9]).npu()]),
-        (
-            "aten::nll_loss_forward",
-            lambda x: F.cross_entropy(x.view(2, 2), torch.tensor([0, 7]).npu()),
-        ),
+        ("aten::embedding", lambda x: F.embedding(nine(), x.view(2, 2))),
+        ("aten::index.Tensor", lambda x: x[nine()]),
+        ("aten::nll_loss_forward", lambda x: loss(x, torch.tensor([0, 7]).npu())),
     ],
 )
 def test_an_index_out_of_range_is_named_with_its_operator_and_line(operator, ask):
@@ -137,7 +131,7 @@ def test_an_index_out_of_range_is_named_with_its_operator_and_line(operator, ask
         IndexError,
         re.escape(operator) + " failed",
         "out of (range|bounds)",
-        r"launched at .*test_mistakes\.py:\d+",
+        f"launched at .*{HERE}",
         "arguments of shapes",
         r"torch\.npu\.clear_error\(stream\)",
     ):

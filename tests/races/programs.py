@@ -241,6 +241,9 @@ host-read   | p.copy_(x, non_blocking=True) | pickle.dumps(p)
 host-read   | p.copy_(x, non_blocking=True) | np.from_dlpack(p)
 host-write  | p.copy_(x, non_blocking=True) | p.apply_(abs)
 host-read   | p.copy_(x, non_blocking=True) | torch.zeros(20_000).map_(p, max)
+            | x.copy_(p) | p.fill_(1)
+            | p.copy_(x) | p.sum()
+            | x.copy_(p, non_blocking=True); del p | pinned(20_000).fill_(3)
 """,
         BUFFER,
     ),
@@ -248,6 +251,8 @@ host-read   | p.copy_(x, non_blocking=True) | torch.zeros(20_000).map_(p, max)
         """
 host-read | p.copy_(one, non_blocking=True) | x * p
 host-read | p.copy_(one, non_blocking=True) | x.fill_(p)
+          | p.copy_(one, non_blocking=True); x[0].copy_(p, non_blocking=True) | pass
+| p.copy_(one, non_blocking=True); torch._foreach_copy_([one], [p], True) | pass
 """,
         SCALAR,
     ),
@@ -260,6 +265,7 @@ host-read  | p = torch.zeros(100) | side.submit(add_one, p) | p.sum()
 unordered-foreign-launch | p = pinned(100) | side.submit(add_one, p) | here.submit(add_one, p)
 unordered-foreign-launch | p = torch.zeros(100) | side.submit(add_one, p[:51]) | here.submit(add_one, p[50:])
                          | p = torch.zeros(100) | side.submit(add_one, p[:50]) | here.submit(add_one, p[50:])
+                         | pass | [(side.submit(add_one, torch.zeros(100)), torch.zeros(100).sum()) for _ in range(20)]; side.synchronize() | [torch.zeros(100).sum() for _ in range(20)]
 """)  # noqa: E501
 # The stream that has made the memory is the first one, which is the default stream.
 FROM_THERE = "here, side = side, here; x = ones(1000)"
@@ -304,6 +310,7 @@ right | del x; y = torch.empty(1000, device="npu"); here.wait_stream(side)
     *accesses("""
 use-after-free | x = ones(1000); y = alias(x) | del x | y.fill_(1)
                | x = ones(1000); y = alias(x) | pass | y.fill_(1)
+               | pass | x = ones(1000); y = x * 2; del x; z = zeros(1000) | pass
 """),
 ]
 GATED = "gate = npu.ExternalEvent(); graph, x, y = tripling(gate)"
@@ -314,6 +321,7 @@ read/write | graph, x, y = doubling() | graph.replay() => aten::add.Tensor | x.f
 read/write | graph, x, y = doubling() | graph.replay() => aten::mul.Tensor | y + 1
 read/write | graph, x, y = doubling() | x.fill_(1) | graph.replay() => aten::add.Tensor
 use-after-free | graph, x, y = doubling() | del x | graph.replay() => aten::add.Tensor
+| graph, x, y = doubling() | pass | [(x.add_(1), graph.replay()) for _ in range(3)]
 """),
     *accesses(
         """
@@ -438,14 +446,6 @@ def of_one_pool() -> tuple[Any, ...]:
 # Programs of another form, all of them right.
 
 
-def right_freed_on_the_stream_that_used_it() -> object:
-    with npu.stream(npu.Stream()):
-        x = ones(1000)
-        y = x * 2
-        del x
-        return y, zeros(1000)
-
-
 def right_launches_block() -> None:
     s = npu.Stream()
     with npu.launch_blocking():
@@ -464,46 +464,6 @@ def right_the_event_is_recorded_behind_another_access() -> object:
     x.add_(1)
     done.record()
     return y
-
-
-def right_a_pinned_buffer_is_freed_during_the_copy() -> None:
-    p, x = torch.ones(20_000).pin_memory(), torch.empty(20_000, device="npu")
-    x.copy_(p, non_blocking=True)
-    del p
-    pinned(20_000).fill_(3)
-
-
-def right_blocking_copies() -> None:
-    p, x = pinned(20_000), ones(20_000)
-    x.copy_(p)
-    p.fill_(1)
-    p.copy_(x)
-    p.sum()
-
-
-def right_a_pinned_scalar_is_copied_back_by_the_same_stream() -> None:
-    p, one, two = torch.zeros((), pin_memory=True), ones(()), ones(())
-    p.copy_(one, non_blocking=True)
-    two.copy_(p, non_blocking=True)
-    torch._foreach_copy_([one], [p], non_blocking=True)
-
-
-def right_new_host_tensors_where_others_were() -> None:
-    s = npu.Stream()
-    for _ in range(20):
-        s.submit(add_one, torch.zeros(100))
-        torch.zeros(100).sum()
-    s.synchronize()
-    for _ in range(20):
-        torch.zeros(100).sum()
-
-
-def right_memory_that_the_capture_freed() -> object:
-    graph, x, y = doubling()
-    for _ in range(3):
-        x.add_(1)
-        graph.replay()
-    return graph, y
 
 
 def right_streams_of_one_capture() -> object:

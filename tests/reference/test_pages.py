@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 sys.path.append(str(Path(__file__).parents[2] / "tools/reference"))
 from snapshot_fields import FIELDS
 
-from npu_dispatch import variables
+from npu_dispatch.cli.doctor import OUR_NAMES
 from npu_dispatch.observe.serve.app import create_app
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,9 @@ LITERAL = re.compile(r'"([A-Z][A-Z0-9_]+)"')
 CALL = re.compile(r"\benv_(?:string|int|bytes|flag|choice)\(\s*([^,)]+)")
 # What else is spelt so in files whose calls name no literal.
 NO_VARIABLES = {"NPUSTATS"}
+DESCRIBED = set(
+    re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/environment.md").read_text(), re.M)
+)
 
 
 def read_by_the_engine() -> set[str]:
@@ -64,7 +67,11 @@ def test_each_variable_that_is_read_is_described_and_no_other():
         for name in read_by_the_engine() | read_by_python()
     }
 
-    assert read == variables.NAMES
+    assert read == DESCRIBED
+
+
+def test_the_names_that_doctor_knows_are_those_of_the_page():
+    assert set(OUR_NAMES) == {one for one in DESCRIBED if one.startswith("NPU_")}
 
 
 def test_the_service_describes_all_its_routes():
@@ -81,7 +88,11 @@ def test_the_service_describes_all_its_routes():
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             assert any(one[0] == path and method in one for one in routes)
-            named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+            named = {
+                p["name"]
+                for p in operation.get("parameters", ())
+                if p.get("in") == "path"
+            }
             assert named == set(re.findall(r"{(\w+)}", path))
 
 
@@ -90,7 +101,6 @@ BUSY = """
 import json, os, threading, torch
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
-
 failed, held, gate = torch.npu.Stream(), torch.npu.Stream(), threading.Event()
 rows, number = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
 rows.sum().item()

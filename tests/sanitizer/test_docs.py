@@ -1,7 +1,5 @@
 """The examples of docs/sanitizer.md find what they say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import torch
 from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
-from npu_dispatch.sanitizer import KINDS, Report
+from npu_dispatch.sanitizer import KINDS
 from npu_dispatch.testing import ScheduleError
 
 pytestmark = pytest.mark.npu_races("half of the examples do")
@@ -25,7 +23,7 @@ EXAMPLES = re.findall(
 KINDS_SHOWN = [finds for _, finds, report in EXAMPLES if report]
 
 
-def found_by(code: str) -> list[Report]:
+def found_by(code):
     """Run an example; its lines count from that with the finding on."""
     _sanitizer.clear_reports()
     _sanitizer.enable_npu_sanitizer("report")
@@ -34,7 +32,7 @@ def found_by(code: str) -> list[Report]:
     return _sanitizer.reports()
 
 
-def comparable(text: str) -> list[str]:
+def comparable(text):
     """Return the lines of a report that do not depend on what ran before."""
     text = re.sub(r"task \d+", "task N", text)
     text = re.sub(r"(stream |stream_id=)[1-9]\d*", r"\1N", text)
@@ -53,7 +51,7 @@ def sanitizer():
 
 
 @pytest.mark.parametrize(("code", "finds", "shown"), EXAMPLES)
-def test_an_example_finds_what_it_says(sanitizer, code: str, finds: str, shown: str):
+def test_an_example_finds_what_it_says(sanitizer, code, finds, shown):
     if finds == "ScheduleError":
         with pytest.raises(ScheduleError):
             exec(code, {"torch": torch})

@@ -1,7 +1,5 @@
 """Chosen interleavings: wrong programs differ, right ones do not, seeds replay."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from npu_dispatch.testing import ScheduleError, explore, schedule
 pytestmark = pytest.mark.npu_races("to see them make a difference")
 
 
-def unordered() -> torch.Tensor:
+def unordered():
     s = torch.npu.Stream()
     x = torch.zeros(100, device="npu")
     torch.npu.synchronize()
@@ -21,7 +19,7 @@ def unordered() -> torch.Tensor:
     return x
 
 
-def ordered() -> torch.Tensor:
+def ordered():
     s = torch.npu.Stream()
     x = torch.zeros(100, device="npu")
     s.wait_stream(torch.npu.current_stream())
@@ -31,7 +29,7 @@ def ordered() -> torch.Tensor:
     return x.mul_(2)
 
 
-def reads_a_pinned_buffer_too_early() -> float:
+def reads_a_pinned_buffer_too_early():
     p, x = torch.zeros(100).pin_memory(), torch.ones(100, device="npu")
     p.copy_(x, non_blocking=True)
     total = float(p.sum())
@@ -39,7 +37,7 @@ def reads_a_pinned_buffer_too_early() -> float:
     return total
 
 
-def uses_memory_that_was_freed() -> torch.Tensor:
+def uses_memory_that_was_freed():
     s = torch.npu.Stream()
     x = torch.ones(100, device="npu")
     s.wait_stream(torch.npu.current_stream())
@@ -51,8 +49,7 @@ def uses_memory_that_was_freed() -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "program",
-    [unordered, reads_a_pinned_buffer_too_early, uses_memory_that_was_freed],
+    "program", [unordered, reads_a_pinned_buffer_too_early, uses_memory_that_was_freed]
 )
 def test_a_wrong_program_differs_under_some_schedule_and_its_seed_replays(program):
     with pytest.raises(ScheduleError) as found:
@@ -71,7 +68,7 @@ def test_a_right_program_is_the_same_under_all_schedules():
 
 
 def test_a_seed_gives_the_same_interleaving_again():
-    def trace(seed: int) -> int:
+    def trace(seed):
         with schedule(seed) as run:
             unordered()
         return run.trace
@@ -81,7 +78,7 @@ def test_a_seed_gives_the_same_interleaving_again():
 
 
 def test_training_is_the_same_under_all_schedules():
-    def train() -> list[torch.Tensor]:
+    def train():
         torch.manual_seed(0)
         model = torch.nn.Linear(16, 4).to("npu")
         optimizer = torch.optim.Adam(model.parameters())

@@ -1,10 +1,7 @@
 """`npu-dispatch sanitize` of programs that start other processes."""
 
-from __future__ import annotations
-
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,20 +18,20 @@ RACY_SCRIPT = RACE + "race()\n"
 
 
 @pytest.fixture
-def sanitize(python, child_environment, tmp_path: Path):
-    """Run `npu-dispatch sanitize --json FILE ARGUMENTS` in a folder with scripts.
+def sanitize(python, child_environment, tmp_path):
+    """Run `npu-dispatch sanitize -o FILE ARGUMENTS` in a folder with scripts.
 
     Returns the finished process and the findings.
     """
     (tmp_path / "racy.py").write_text(RACY_SCRIPT)
     (tmp_path / "clean.py").write_text("import torch\ntorch.ones(2).npu().sum()\n")
 
-    def run(program: str | None, *arguments: str):
+    def run(program, *arguments):
         out = tmp_path / "found.json"
         if program is not None:
             (tmp_path / "program.py").write_text(program)
         done = python.run(
-            *("-m", "npu_dispatch", "sanitize", "--json", str(out)),
+            *("-m", "npu_dispatch", "sanitize", "-o", str(out)),
             *(arguments or ("program.py",)),
             env=child_environment(),
             cwd=tmp_path,
@@ -44,7 +41,7 @@ def sanitize(python, child_environment, tmp_path: Path):
     return run
 
 
-def test_a_wrapper_is_no_hiding_place(sanitize, tmp_path: Path) -> None:
+def test_a_wrapper_is_no_hiding_place(sanitize, tmp_path):
     (tmp_path / "run.sh").write_text(f"{sys.executable} racy.py && exit 3\n")
 
     done, found = sanitize(None, "--", "sh", "run.sh")
@@ -81,9 +78,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.nightly
-def test_findings_of_all_processes_are_told_with_rank_and_number(
-    sanitize, tmp_path: Path
-) -> None:
+def test_findings_of_all_processes_are_told_with_rank_and_number(sanitize, tmp_path):
     (tmp_path / "racy.py").write_text(RACE + "if __name__ == '__main__': race()\n")
 
     done, found = sanitize(CHILDREN)
@@ -107,7 +102,7 @@ subprocess.run([sys.executable, "-c", "import os, torch; os.abort()"])
 """
 
 
-def test_a_process_that_was_killed_is_not_clean(sanitize) -> None:
+def test_a_process_that_was_killed_is_not_clean(sanitize):
     done, found = sanitize(KILLED)
 
     assert done.returncode == 66, done.stderr
@@ -117,7 +112,7 @@ def test_a_process_that_was_killed_is_not_clean(sanitize) -> None:
 
 
 @pytest.mark.nightly
-def test_ranks_of_torchrun_are_told_apart(sanitize) -> None:
+def test_ranks_of_torchrun_are_told_apart(sanitize):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
     done, found = sanitize(RACY_SCRIPT, *launcher, "program.py")
@@ -126,7 +121,7 @@ def test_ranks_of_torchrun_are_told_apart(sanitize) -> None:
     assert sorted(one["rank"] for one in found) == [0, 1]
 
 
-def test_without_a_finding_the_status_is_the_programs(sanitize) -> None:
+def test_without_a_finding_the_status_is_the_programs(sanitize):
     done, found = sanitize(None, "clean.py")
     assert (done.returncode, found) == (0, []), done.stderr
     assert "npu sanitizer: 0 findings\n" in done.stderr

@@ -1,9 +1,5 @@
 """What the flags of the pytest plugin do to a suite: good and bad tests of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from _pytest.config.argparsing import Parser
 
@@ -14,18 +10,13 @@ MAKE = """
 import asyncio
 import threading
 import unittest
-
 import pytest
 import torch
-
-
 def make():
     s = torch.npu.Stream()
     x = torch.zeros(100, device="npu")
     torch.npu.synchronize()
     return s, x
-
-
 def race():
     s, x = make()
     x.add_(1)
@@ -45,36 +36,24 @@ def test_ordered():
         x.mul_(2)
     s.synchronize()
     assert x.cpu()[0] == 2
-
-
 def test_unordered():
     """Right only in program order."""
     assert race().cpu()[0] == 2
-
-
 @pytest.mark.npu_races("to see that the marker is obeyed")
 def test_marked():
     race()
-
-
 def test_without_waits():
     s, x = make()
     x.add_(1)
-
-
 def test_with_allowed_wait():
     s, x = make()
     with torch.npu.allow_sync("the value is asserted"):
         assert x.sum().item() == 0
-
-
 def test_with_hidden_wait():
     s, x = make()
     for _ in range(50):
         x.add_(1)
     assert x.sum().item() == 5000
-
-
 class TestOrder(unittest.TestCase):
     def test_unordered(self):
         self.assertEqual(race()[0].item(), 2)
@@ -91,36 +70,23 @@ HIDDEN = (
 @pytest.fixture
 def racy():
     race()
-
-
 def test_fixture(racy):
     pass
-
-
 def test_fine():
     torch.npu.synchronize()
-
-
 def test_thread():
     thread = threading.Thread(target=race)
     thread.start()
     thread.join()
-
-
 def test_swallowed():
     try:
         race()
     except Exception:
         pass
-
-
 def test_gathered():
     async def main():
         await asyncio.gather(asyncio.to_thread(race), return_exceptions=True)
-
     asyncio.run(main())
-
-
 @pytest.mark.npu_races("with its fixtures")
 def test_marked(racy):
     pass
@@ -129,33 +95,22 @@ def test_marked(racy):
 
 LATE = """
 import torch
-
-
 def test_late():
     rows = [(torch.zeros(3, device=d), torch.tensor([7], device=d)) for d in DEVICES]
     torch.npu.synchronize(0)
     torch.npu.synchronize(1)
     for x, out_of_range in rows:
         torch.index_select(x, 0, out_of_range)
-
-
 DEVICES = "npu:0", "npu:1"
-
-
 def test_next():
     assert torch.ones(2, device="npu").sum().item() == 2
-
-
 def test_next_on_the_other_device():
     assert torch.ones(2, device="npu:1").sum().item() == 2
 """
 
 EXPLORED = """
 import torch
-
 from npu_dispatch.testing import ScheduleError, explore
-
-
 def program():
     p = torch.zeros(100).pin_memory()
     x = torch.ones(100, device="npu")
@@ -165,12 +120,8 @@ def program():
     y = p.clone()
     torch.npu.synchronize()
     return y
-
-
 def test_program():
     assert program()[0] == 7
-
-
 if __name__ == "__main__":
     for seed in range(1, 25):
         try:
@@ -181,10 +132,10 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def suite(tmp_path: Path, python, child_environment):
+def suite(tmp_path, python, child_environment):
     """suite(*flags, test_a=text): run pytest, and return outcomes and what it says."""
 
-    def run(*flags: str, only: str = "", **files: str) -> tuple[dict[str, str], str]:
+    def run(*flags, only="", **files):
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(text)
         command = ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "--strict-markers"]
@@ -203,7 +154,7 @@ def suite(tmp_path: Path, python, child_environment):
     return run
 
 
-def of_file(outcomes: dict[str, str], file: str) -> dict[str, str]:
+def of_file(outcomes, file):
     found = {
         name.partition("::")[2]: outcome
         for name, outcome in outcomes.items()
@@ -213,13 +164,13 @@ def of_file(outcomes: dict[str, str], file: str) -> dict[str, str]:
     return found
 
 
-def failed(outcomes: dict[str, str]) -> set[str]:
+def failed(outcomes):
     assert outcomes
     return {name for name, outcome in outcomes.items() if outcome != "PASSED"}
 
 
 def test_sanitize_fails_the_tests_that_race_and_obeys_markers_and_suppressions(
-    suite, tmp_path: Path
+    suite, tmp_path
 ):
     (tmp_path / "known").write_text("write/write */test_known.py")
     outcomes, text = suite(
@@ -248,7 +199,7 @@ def test_sanitize_fails_the_tests_that_race_and_obeys_markers_and_suppressions(
     assert "test_next" in failed(of_file(outcomes, "test_zlate"))
 
 
-def test_a_bad_file_of_suppressions_is_a_usage_error(suite, tmp_path: Path):
+def test_a_bad_file_of_suppressions_is_a_usage_error(suite, tmp_path):
     (tmp_path / "known").write_text("no-such-kind *.py")
     outcomes, text = suite(
         "--npu-sanitize", "--npu-suppressions=known", test_suite=SUITE
@@ -260,7 +211,7 @@ def test_a_bad_file_of_suppressions_is_a_usage_error(suite, tmp_path: Path):
 
 
 @pytest.mark.parametrize("flag", ["--npu-schedules=x", "--npu-seed=-2"])
-def test_a_bad_number_is_a_usage_error(flag: str):
+def test_a_bad_number_is_a_usage_error(flag):
     parser = Parser(_ispytest=True)
     pytest_npu_dispatch.pytest_addoption(parser)
 

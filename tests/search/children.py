@@ -1,13 +1,15 @@
-"""Cases in forked children, with limits: one that dies or hangs ends nobody else.
+"""Cases in children, with limits: one that dies or hangs ends nobody else.
 
-The parent has torch imported, has not used the device and has not computed with
-several threads, so that a child begins as a program does, in milliseconds.
+Children are commands, or forks. The parent of a fork has torch imported, has not used
+the device and has not computed with several threads, so that the child begins as a
+program does, in milliseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import os
 import pickle
@@ -19,10 +21,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
+from pathlib import Path
 from typing import Any
+
+from tests.search.report import ROOT
 
 # Cases until a child of work_through() is replaced: no history grows without bound.
 LIFETIME = 80
@@ -170,6 +175,48 @@ def call(
     return died or answer
 
 
+def run(
+    command: Sequence[str | Path],
+    seconds: float | None,
+    *,
+    cwd: Path = ROOT,
+    **env: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; what it leaves running ends with it.
+
+    TimeoutExpired where that takes longer. Its output goes to files: a pipe would stay
+    open in what it leaves.
+    """
+    file = functools.partial(tempfile.TemporaryFile, "w+", errors="replace")
+    with file() as out, file() as err:
+        child = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+def run_module(
+    name: str, *arguments: str | Path, seconds: float = 900, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of this tree in an interpreter of its own."""
+    command = [sys.executable, "-m", name, *arguments]
+    return run(command, seconds, PYTHONPATH=str(ROOT), **env)
+
+
 # What is done with a name; it may report where it is.
 Work = Callable[[Any, Callable[[str], None]], Any]
 
@@ -209,15 +256,11 @@ class _Worker:
         except EOFError:
             died = self.child.end(60)
             why = died.why if died else "ended"
-        return Died(f"{why}; at {self.at}", died.said if died else "")
+        return replace(died or Died(why), why=f"{why}; at {self.at}")
 
 
 def work_through(
-    names: Iterable[Any],
-    work: Work,
-    jobs: int,
-    limit: float,
-    lifetime: int = LIFETIME,
+    names: Iterable[Any], work: Work, jobs: int, limit: float, lifetime: int = LIFETIME
 ) -> Iterator[tuple[Any, Any]]:
     """Yield (name, work(name)) in any order; a Died where a child gave no answer.
 

@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
-import atexit, json, os, signal, sys, threading
+import atexit, contextlib, json, os, select, signal, subprocess, sys, threading
 sys.path.insert(0, sys.argv[1])
-from tests.search.children import call, work_through
+from tests.search.children import call, run, work_through
 
 def behave(name, report):
     report(f"the case {name}")
@@ -38,6 +38,15 @@ for name, function, seconds in (
 ):
     told[name] = call(function, seconds=seconds).why
 told["leaves"] = call(leaves, leaves=True)
+done = run(["sh", "-c", "sleep 1000 & echo $!; echo why >&2; exit 7"], 60)
+told["command"] = done.returncode, done.stderr
+with contextlib.suppress(ProcessLookupError):  # it is gone
+    left = os.pidfd_open(int(done.stdout))
+    assert select.select([left], [], [], 60)[0], "what a command leaves is ended"
+try:
+    run(["sleep", "1000"], 0.1)
+except subprocess.TimeoutExpired as error:
+    told["command that never ends"] = error.timeout
 print(json.dumps(told))
 """
 
@@ -60,5 +69,7 @@ def test_each_case_has_an_answer_and_the_bad_ones_say_why(told, tmp_path):
     assert told["is killed"] == "ended with SIGKILL"
     assert told["says nothing"] == "said nothing"
     assert told["never ends"] == "no end within 1 s"
+    assert told["command"] == [7, "why\n"]
+    assert told["command that never ends"] == 0.1
     assert told["leaves"] == "done"
     assert (tmp_path / "left").read_text() == "yes", "it ended as a program does"

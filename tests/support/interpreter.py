@@ -12,21 +12,18 @@ import functools
 import importlib.metadata
 import json
 import os
-import selectors
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
+from multiprocessing import connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from zygote import read_at_start
 
 from npu_dispatch import _C
 
-_PIPE, _DEVNULL, _STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
+_PIPE = subprocess.PIPE
 _ZYGOTE = "import sys; sys.path[0] = sys.argv[1]; import zygote; zygote.main()"
 
 
@@ -171,33 +168,28 @@ def shared_zygote() -> Zygote:
     return zygote
 
 
-class Process:
-    """What tests use of subprocess.Popen, for a child of the zygote."""
+class Process(subprocess.Popen[Any]):
+    """A child of the zygote, with the pipes of a child of ours."""
 
     def __init__(
-        self,
-        zygote: Zygote,
-        request: dict[str, Any],
-        stdin: Any = None,
-        stdout: Any = None,
-        stderr: Any = None,
-        bufsize: int = -1,
-        text: bool = True,
+        self, zygote: Zygote, request: dict[str, Any], text: bool = True, **files: Any
     ) -> None:
-        self.args = request["argv"]
-        self.returncode: int | None = None
-        self._name = f"python {' '.join(self.args)[:200]}"
-        with contextlib.ExitStack() as theirs:
-            self.stdin, read = _end(stdin, 0, theirs, "w", bufsize, text)
-            self.stdout, write = _end(stdout, 1, theirs, "r", bufsize, text)
-            if stderr == _STDOUT:
-                self.stderr, error = None, write
-            else:
-                self.stderr, error = _end(stderr, 2, theirs, "r", bufsize, text)
-            self._status = zygote.fork(request, [read, write, error])
+        self._zygote, self._request = zygote, request
+        encoding = "utf-8" if text else None
+        super().__init__(["python", *request["argv"]], encoding=encoding, **files)
+
+    def _execute_child(self, *arguments: Any) -> None:
+        """Start it: what Popen calls when it has made the pipes."""
+        pipes = arguments[10:16]  # both ends of stdin's, of stdout's and of stderr's
+        theirs = (pipes[0], pipes[3], pipes[5])
+        files = [number if file < 0 else file for number, file in enumerate(theirs)]
+        try:
+            self._status = self._zygote.fork(self._request, files)
+        finally:
+            self._close_pipe_fds(*pipes)
         self._answers = self._status.makefile("rb")
-        self._readers: list[_Reader] | None = None
         self.pid = self._answer()
+        self._child_created = True
 
     def _answer(self) -> int:
         line = self._answers.readline()
@@ -205,96 +197,17 @@ class Process:
             raise RuntimeError("the zygote is gone; its last words are on stderr")
         return int(line)
 
-    def poll(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(0)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
+    def _wait(self, timeout: float | None) -> int | None:
+        """Wait for what the zygote says of its child: it is none of ours."""
         if self.returncode is None:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._status, selectors.EVENT_READ)
-                if not selector.select(timeout):
-                    raise subprocess.TimeoutExpired(self._name, timeout or 0)
+            if not connection.wait([self._status], timeout):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
             self.returncode = self._answer()
             self._answers.close()
             self._status.close()
         return self.returncode
 
-    def communicate(
-        self, input: str | None = None, timeout: float | None = None
-    ) -> tuple[Any, Any]:
-        end = None if timeout is None else time.monotonic() + timeout
-        if self._readers is None:
-            self._readers = [_Reader(self.stdout), _Reader(self.stderr)]
-        if self.stdin and not self.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):
-                if input:
-                    self.stdin.write(input)
-                self.stdin.close()
-        for reader in self._readers:
-            reader.join(None if end is None else max(0, end - time.monotonic()))
-            if reader.is_alive():
-                raise subprocess.TimeoutExpired(self._name, timeout or 0)
-        self.wait(None if end is None else max(0, end - time.monotonic()))
-        out, err = (reader.text for reader in self._readers)
-        return out, err
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in filter(None, (self.stdin, self.stdout, self.stderr)):
-            file.close()
-        self.wait()
-
-
-class _Reader(threading.Thread):
-    """Reads a pipe to its end, or nothing where there is none."""
-
-    def __init__(self, file: IO[Any] | None) -> None:
-        super().__init__(daemon=True)
-        self._file = file
-        self.text: Any = None
-        self.start()
-
-    def run(self) -> None:
-        if self._file is not None:
-            with self._file:
-                self.text = self._file.read()
-
-
-def _end(
-    asked: Any,
-    number: int,
-    theirs: contextlib.ExitStack,
-    mode: str,
-    bufsize: int,
-    text: bool,
-) -> tuple[IO[Any] | None, int]:
-    """Return our end of one of the three files, and the descriptor of theirs."""
-    if asked is None:
-        return None, number
-    if asked == _DEVNULL:
-        null = os.open(os.devnull, os.O_RDWR)
-        theirs.callback(os.close, null)
-        return None, null
-    if asked != _PIPE:
-        return None, asked if isinstance(asked, int) else asked.fileno()
-    read, write = os.pipe()
-    ours, other = (write, read) if mode == "w" else (read, write)
-    theirs.callback(os.close, other)
-    if text:
-        # As Popen: what is said is flushed by whoever says it.
-        return os.fdopen(ours, mode, encoding="utf-8"), other
-    return os.fdopen(ours, mode + "b", bufsize), other
+    def _internal_poll(self, **_: Any) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode

@@ -1,7 +1,8 @@
-"""Blocks that models are made of, each with its input on cpu."""
+"""Blocks that models are made of: each function makes one, and its input, on cpu."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -330,35 +331,4 @@ def bags() -> Made:
     return Function(run, **modules), torch.randn(4, 5)
 
 
-BLOCKS: tuple[Callable[[], Made], ...] = (
-    mlp,
-    convolution,
-    residual,
-    separable,
-    squeeze,
-    upsampling,
-    attention,
-    rotary,
-    encoder,
-    gated,
-    recurrent,
-    lstm,
-    language,
-    experts,
-    graph_layer,
-    convnext,
-    inverted_residual,
-    dense,
-    u_shaped,
-    dilated,
-    patches,
-    decoder,
-    grouped_queries,
-    swish_gated,
-    both_ways,
-    cells,
-    frequencies,
-    bilinear,
-    adapted,
-    bags,
-)
+BLOCKS = [block for block in list(vars().values()) if inspect.isfunction(block)]

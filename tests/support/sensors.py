@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_dispatch.npu.monitoring import load
+from npu_dispatch.npu.runtime import load
 
 
 class Sensors:

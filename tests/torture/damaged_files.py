@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.observe.judge import all_ranks, flight_recorder
-from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.judge.postmortem import postmortem_lines
+from npu_dispatch.observe.judge.describe import dump_lines, postmortem_lines
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile

@@ -1,7 +1,9 @@
 """Kernels that throw, launchers that stand still, forks, signals and exits.
 
 `python -m tests.torture.endings --seconds 60`; prints JSON. Each case is a child
-of its own (victims.py), at a position or a moment that is drawn.
+of its own (victims.py), at a position or a moment that is drawn. One that is stopped,
+as by Ctrl-Z and a debugger, is watched meanwhile by its statistics: it is seen to be
+stopped and nothing moves, and afterwards nothing is told that is not so.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,12 +25,17 @@ from pathlib import Path
 
 import torch
 
+from npu_dispatch.observe.judge.all_ranks import seen_of
+from npu_dispatch.observe.judge.describe import dead, dump_lines, postmortem_lines
+from npu_dispatch.observe.judge.verdict import stuck_for
+from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from tests.torture import part, program, victims
 from tests.torture.part import Told
-from tests.torture.stops import stopped
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL = 0x40000000
+_LONG_S = 0.5  # and what the watchdog calls a standstill is less
 LATE_DRIVER = (
     Path(__file__).resolve().parents[2] / "build/core/tests/cpp/libnpu_delayed.so"
 )
@@ -111,6 +119,112 @@ def falsely_busy(drawn: int, wanted: program.State) -> Told:
         return _judged(result, wanted, "DeviceIndexError")
 
     return victims.in_child(body)
+
+
+def _seen(processes: Processes) -> ProcessView | None:
+    views = processes.refresh()
+    return views[0] if views else None
+
+
+def _done(view: ProcessView) -> list[tuple[int, int]]:
+    return [(s.stats.submitted, s.stats.retired) for s in view.streams]
+
+
+class _Watcher:
+    """Whoever looks at the process while it is stopped, and lets it go on."""
+
+    def __init__(self, pid: int, long: int) -> None:
+        self.pid, self.long = pid, long
+        self.stops = 0
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        with Processes(pid=self.pid) as processes:
+            while os.WIFSTOPPED(_next(self.pid)):
+                self._look(processes)
+                self.stops += 1
+                os.kill(self.pid, signal.SIGCONT)
+
+    def _look(self, processes: Processes) -> None:
+        first = _seen(processes)
+        if first is None:
+            if self.stops:  # there is nothing to see of a program that begins
+                self.wrong.append(f"stop {self.stops}: not listed")
+            return
+        reader = processes.reader(first)
+        if not reader or not seen_of(first, reader, 0).stopped:
+            self.wrong.append(f"stop {self.stops}: not seen to be stopped")
+        if self.stops == self.long:
+            self._watchdog()
+        list(dump_lines(first))
+        second = _seen(processes)
+        if second is None or _done(first) != _done(second):
+            self.wrong.append(f"stop {self.stops}: something moves")
+        streams = second.streams if second else ()
+        stuck = max((stuck_for(second, s) for s in streams), default=0.0)
+        if self.stops == len(program.STEPS) + 1 and stuck:
+            self.wrong.append(f"all is done, and stuck for {stuck} s")
+
+    def _watchdog(self) -> None:
+        """Watch the process that stands still for longer than it may."""
+        command = [sys.executable, "-m", "npu_dispatch.observe.judge.watchdog"]
+        command += [str(self.pid), str(_LONG_S / 2)]
+        try:
+            done = subprocess.run(
+                command, timeout=_LONG_S, capture_output=True, check=False
+            )
+        except subprocess.TimeoutExpired as end:  # it watches until the process ends
+            text = (end.stderr or b"").decode()
+        else:
+            text = f"ended with {done.returncode}: {done.stderr.decode()}"
+            self.wrong.append(f"the watchdog {text}")
+        if "Traceback" in text:
+            self.wrong.append(text)
+
+
+def _next(pid: int) -> int:
+    """Wait until a child stops; 0 where it ends, or does neither for too long.
+
+    Its end is left to whoever waits for it.
+    """
+    end = time.monotonic() + victims.PATIENCE_S
+    options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while time.monotonic() < end:
+        found = os.waitid(os.P_PID, pid, options)
+        if found and found.si_code == os.CLD_STOPPED:
+            return os.waitpid(pid, os.WUNTRACED)[1]
+        if found:
+            return 0
+        time.sleep(0.001)
+    return 0
+
+
+def stopped(drawn: int, wanted: program.State) -> Told:
+    """Stop the process before each step, and once more when all is done."""
+    long = drawn % (len(program.STEPS) + 2)
+    watchers: list[_Watcher] = []
+
+    def stop(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def body() -> Told:
+        result = victims.outcome(wanted, before=stop)
+        stop()
+        if "right" not in result:
+            return {"bad": str(result)}
+        return victims.again(wanted)
+
+    def watch(pid: int) -> None:
+        watchers.append(_Watcher(pid, long))
+        watchers[0].run()
+
+    found = victims.in_child(body, while_it_runs=watch)
+    watcher = watchers[0]
+    if watcher.wrong and not found.get("bad"):
+        found["bad"] = "; ".join(watcher.wrong)
+    elif watcher.stops != len(program.STEPS) + 2 and not found.get("bad"):
+        found["bad"] = f"{watcher.stops} stops"
+    return found
 
 
 def _launchers(pid: int) -> list[int]:
@@ -299,10 +413,6 @@ def exits(drawn: int, wanted: program.State) -> Told:
 def killed(drawn: int, wanted: program.State) -> Told:
     """SIGKILL the process at some moment, and read what is left of it."""
     rng = random.Random(drawn)
-    from npu_dispatch.observe.judge.postmortem import dead, postmortem_lines
-    from npu_dispatch.observe.segment import StatsReader
-    from npu_dispatch.observe.segment.listing import Processes
-
     after = 0.02 + rng.random() * 0.2
     numbers: list[int] = []
 
@@ -321,7 +431,7 @@ def killed(drawn: int, wanted: program.State) -> Told:
     with Processes() as processes:
         if numbers[0] in [view.info.pid for view in processes.refresh()]:
             return {"bad": "a dead process is listed"}
-    left = [path for path in dead() if path.name.split(".")[0] == str(numbers[0])]
+    left = dead(numbers[0])
     for path in left:
         with StatsReader(path) as reader:
             list(postmortem_lines(reader))
@@ -332,8 +442,6 @@ def killed(drawn: int, wanted: program.State) -> Told:
 def killed_watcher(drawn: int, wanted: program.State) -> Told:
     """SIGKILL who reads a process; the process does not notice."""
     rng = random.Random(drawn)
-    from npu_dispatch.observe.segment.listing import Processes
-
     after = rng.random() * 0.1
 
     def watch(pid: int) -> None:

@@ -7,6 +7,7 @@ with failing_calls.cpp in front of libc.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ctypes
 import errno
 import os
@@ -16,10 +17,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from tests.support import preload
-from tests.torture import part
+from tests.torture import part, program, victims
 from tests.torture.part import Told
 
 _LIBRARY = ("new", "malloc", "mmap", "thread", "descriptor", "disk", "fork")
@@ -69,9 +71,8 @@ class Calls:
         ]
 
 
-def places(kind: str, every: bool, wanted: Any) -> list[int]:
+def places(kind: str, every: bool, wanted: program.State) -> list[int]:
     """Return which calls to fail: all, or the first and last from each place."""
-    from tests.torture import victims
 
     calls = Calls()
 
@@ -91,16 +92,11 @@ def places(kind: str, every: bool, wanted: Any) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
-def _everything(wanted: Any) -> Told:
+def _everything(wanted: program.State) -> Told:
     """Run the program, and what it does not have: a coroutine's wait, a fork.
 
     All of it is traced, so that there is a trace's file.
     """
-    import asyncio
-
-    import torch
-
-    from tests.torture import victims
 
     os.environ["NPU_TRACE"] = "1"
     result = victims.outcome(wanted)
@@ -123,9 +119,8 @@ def _everything(wanted: Any) -> Told:
     return result
 
 
-def inject(kind: str, n: int, wanted: Any) -> Told:
+def inject(kind: str, n: int, wanted: program.State) -> Told:
     """Fail one call of a cold program; return what came of it."""
-    from tests.torture import victims
 
     calls = Calls()
 
@@ -144,7 +139,7 @@ def inject(kind: str, n: int, wanted: Any) -> Told:
     return victims.in_child(body, leave=n % 2 == 0)
 
 
-def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
+def cases(every: bool, seed: int, wanted: program.State) -> Iterator[tuple[str, int]]:
     """Yield what to fail: the rare kinds first and whole, then in a drawn order."""
     rest: list[tuple[str, int]] = []
     for kind in reversed(list(KINDS)):
@@ -158,7 +153,6 @@ def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
 
 
 def campaign(asked: argparse.Namespace) -> Told:
-    from tests.torture import victims
 
     wanted, told = victims.expected(), part.sums(asked.seed)
     order = cases(asked.every, asked.seed, wanted)
@@ -168,7 +162,6 @@ def campaign(asked: argparse.Namespace) -> Told:
 
 
 def one(kind: str, n: str) -> Told:
-    from tests.torture import victims
 
     return inject(kind, int(n), victims.expected())
 

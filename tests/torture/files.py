@@ -18,7 +18,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.torture import part
+from tests.torture import part, victims, writers
 from tests.torture.faults import Calls, start_again
 from tests.torture.part import Told
 
@@ -29,7 +29,6 @@ class _Case:
     """One writer, in the child that uses the device."""
 
     def __init__(self, name: str, kind: str, folder: Path) -> None:
-        from tests.torture import writers
 
         self.calls, self.kind, self.folder = Calls(), kind, folder
         self.source = writers.__file__
@@ -54,7 +53,6 @@ class _Case:
         return self.calls.seen
 
     def one(self, n: int) -> Told:
-        from tests.torture import victims
 
         files = victims.descriptors()
         told = self._fail(n)
@@ -72,7 +70,6 @@ class _Case:
 
     def _fail(self, n: int) -> Told:
         """Fail the n-th call; return what came of it."""
-        from tests.torture import victims
 
         raised: Exception | None = None
         self.calls.arm(self.kind, n, str(self.folder))
@@ -95,7 +92,6 @@ class _Case:
 
 def writer(name: str, kind: str, end: float, only: int = 0) -> Told:
     """Fail one call after the other of one writer, in a child."""
-    from tests.torture import victims
 
     def body() -> Told:
         with tempfile.TemporaryDirectory() as folder:
@@ -116,10 +112,8 @@ def writer(name: str, kind: str, end: float, only: int = 0) -> Told:
 
 
 def campaign(asked: argparse.Namespace) -> Told:
-    from tests.torture.writers import WRITERS
-
     end, told = time.monotonic() + asked.seconds, part.sums(asked.seed)
-    order = [(name, kind) for name in WRITERS for kind in KINDS]
+    order = [(name, kind) for name in writers.WRITERS for kind in KINDS]
     random.Random(asked.seed).shuffle(order)
     for name, kind in part.in_time(order, asked.seconds, told):
         found = writer(name, kind, end)
@@ -135,9 +129,5 @@ def one(kind: str, name: str, n: str) -> Told:
 
 if __name__ == "__main__":
     part.main(
-        __doc__,
-        campaign,
-        one=one,
-        asks=("KIND", "WRITER", "N"),
-        start=start_again,
+        __doc__, campaign, one=one, asks=("KIND", "WRITER", "N"), start=start_again
     )

@@ -32,7 +32,7 @@ class Target:
     """A file of one kind, which is edited, read and mended again and again."""
 
     def __init__(self, kind: str, path: Path, findings: Path) -> None:
-        from npu_dispatch.observe.segment.collectives import LOG_AT
+        from npu_dispatch.observe.segment.layout import OFFSETS
         from tests.torture import damaged_files
 
         name = "segment" if kind == "collectives" else kind
@@ -41,7 +41,8 @@ class Target:
         self.path, self.findings, self.kind = path, findings, kind
         self.known: set[str] = set()
         data = path.read_bytes()
-        begin, end = {"segment": (0, LOG_AT), "collectives": (LOG_AT, len(data))}.get(
+        log_at = OFFSETS["kExtensionAt"]
+        begin, end = {"segment": (0, log_at), "collectives": (log_at, len(data))}.get(
             kind, (0, len(data))
         )
         # Where something is, and the beginning, which says where that is.

@@ -61,14 +61,11 @@ def in_time(cases: Iterable[Any], seconds: float, told: Told) -> Iterator[Any]:
     told["complete"] = True
 
 
-def add(
-    told: Told, found: Told, kind: str, *where: object, has_one: bool = True
-) -> None:
+def add(told: Told, found: Told, kind: str, *where: object) -> None:
     """Add a case to the sums: a fault is one where a call is known to have failed.
 
     Calls of several threads come in another order each time, and the n-th may not
-    come at all. A child that hung or died has not said whether it did. `has_one`:
-    `--one` runs the case again.
+    come at all. A child that hung or died has not said whether it did.
     """
     told["cases"] += 1
     told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
@@ -76,7 +73,6 @@ def add(
     if found.get("bad"):
         case = " ".join(map(str, (kind, *where)))
         again = f"python -m tests.torture.{Path(sys.argv[0]).stem} --one {case}"
-        again = again if has_one else ""
         told["bad"].append({"what": case, "text": found["bad"], "again": again})
         print(case, found["bad"], file=sys.stderr, flush=True)
     if found.get("failed"):

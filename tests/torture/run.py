@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from tests.search.children import run, run_module
 from tests.search.report import ROOT, Report
 from tests.torture.part import Told
 
@@ -38,18 +38,14 @@ TOLD = ("faults injected", "hangs", "tasks lost", "wrong, in all")
 
 def run_part(name: str, seconds: float, *flags: str) -> Told:
     """Run a part in a process of its own; return its JSON."""
-    command = [sys.executable, "-m", f"tests.torture.{name}", "--seconds", str(seconds)]
-    command += flags
-    env = dict(os.environ)
-    if name == "null":
-        command, env = [str(SOAK), str(seconds)], {**env, "NPU_DRIVER": "null"}
     # Setting up, and one case that hangs for as long as it is let.
     limit = seconds * 1.5 + 240
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=env, capture_output=True, text=True,
-            timeout=limit, check=False,
-        )  # fmt: skip
+        if name == "null":
+            done = run([SOAK, str(seconds)], limit, NPU_DRIVER="null")
+        else:
+            words = ("--seconds", str(seconds), *flags)
+            done = run_module(f"tests.torture.{name}", *words, seconds=limit)
     except subprocess.TimeoutExpired:
         return {"bad": [f"no end after {limit:.0f} s"], "hangs": 1}
     try:

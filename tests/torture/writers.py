@@ -20,12 +20,11 @@ import torch
 from npu_dispatch import _C
 from npu_dispatch.npu import profiler
 from npu_dispatch.observe.judge import flight_recorder
-from npu_dispatch.observe.judge.postmortem import dead, opened, postmortem_lines
-from npu_dispatch.observe.segment import layout
+from npu_dispatch.observe.judge.describe import dead, postmortem_lines
+from npu_dispatch.observe.segment import StatsReader, layout
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.trace import trace
-from npu_dispatch.plan import record, sheet
-from npu_dispatch.plan.page import page
+from npu_dispatch.plan import html_page as page, record, spec
 
 
 @dataclass(frozen=True)
@@ -135,11 +134,9 @@ def remains(folder: Path) -> Writer:
         assert pid not in [view.info.pid for view in views], "a dead process is listed"
 
     def check() -> bool:
-        found = [path for path in dead() if path.name.split(".")[0] == str(pid)]
+        found = dead(pid)
         for path in found:
-            reader = opened(path)
-            assert reader
-            with reader:
+            with StatsReader(path) as reader:
                 assert list(postmortem_lines(reader))
             path.unlink()
         return len(found) == 1
@@ -153,7 +150,7 @@ def plans(folder: Path) -> Writer:
         "import torch\nx = torch.ones(64, device='npu')\n"
         "for _ in range(20):\n    x = torch.relu(x + 1)\n    x.sum().item()\n"
     )
-    recorded = record.record([str(script)], [sheet.load("a100-80gb-sxm")], steps=4)
+    recorded = record.record([str(script)], [spec.load("a100-80gb-sxm")], steps=4)
     reports = [one.report for one in recorded]
     path = folder / "plan.html"
 

@@ -1,14 +1,12 @@
 """Range markers in timelines: on their thread, and on their stream."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest
 from timelines import Perfetto, chrome, traced_program
 
-from npu_dispatch.observe.trace.marks import Span, to_lanes
-from npu_dispatch.observe.trace.tracks import Process
+from npu_dispatch.observe.trace.records import to_lanes
+from npu_dispatch.observe.trace.tracks import Span
 
 PROGRAM = """
 import threading, torch, npu_dispatch
@@ -41,12 +39,12 @@ torch.npu.synchronize()
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory) -> Process:
+def traced(tmp_path_factory):
     (process,) = traced_program(tmp_path_factory.mktemp("trace"), PROGRAM)
     return process
 
 
-def spans(traced: Process, name: str, device: int) -> list[Span]:
+def spans(traced, name, device):
     found = [
         span
         for lane in traced.lanes
@@ -56,7 +54,7 @@ def spans(traced: Process, name: str, device: int) -> list[Span]:
     return [span for span in found if span.device == device]
 
 
-def one(traced: Process, name: str, device: int) -> Span:
+def one(traced, name, device):
     (span,) = spans(traced, name, device)
     return span
 
@@ -138,7 +136,7 @@ def test_perfetto_has_the_same_ranges(traced, tmp_path):
     assert found == expected
 
 
-def span(began: int, ended: int | None, where: int = 1) -> Span:
+def span(began, ended, where=1):
     return Span("x", "d", 1, -1, where, began, ended)
 
 

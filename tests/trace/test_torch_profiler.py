@@ -1,18 +1,20 @@
-"""torch.profiler with ProfilerActivity.PrivateUse1, against what was run."""
-
-from __future__ import annotations
+"""torch.profiler and torch.autograd.profiler on npu, against what was run."""
 
 import itertools
 import json
+import os
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 from held_stream import held_stream
-from torch.autograd import DeviceType
+from torch._C._profiler import _ExperimentalConfig
+from torch.autograd import DeviceType, profiler
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from npu_dispatch.observe.trace import trace
+from tests.graphs.captured import captured
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 ROUNDS = 20
@@ -26,11 +28,11 @@ def kernels(events):
     return [e for e in on_device(events) if not e.is_user_annotation]
 
 
-def cpu_rows(p: profile) -> dict:
+def cpu_rows(p):
     return {e.key: e for e in p.key_averages() if e.device_type == DeviceType.CPU}
 
 
-def warm() -> torch.Tensor:
+def warm():
     """Operands of operators that have run before."""
     x = torch.rand(64, 64, device="npu")
     for _ in range(2):  # what the first call of an operator runs besides
@@ -41,10 +43,10 @@ def warm() -> torch.Tensor:
 
 
 @pytest.fixture
-def exported(tmp_path: Path):
+def exported(tmp_path):
     """The events of the Chrome trace of a profile."""
 
-    def read(p: profile) -> list[dict]:
+    def read(p):
         path = tmp_path / "trace.json"
         p.export_chrome_trace(str(path))
         return json.loads(path.read_text())["traceEvents"]
@@ -74,7 +76,7 @@ def test_every_kernel_is_there_once_with_its_operator():
 def test_the_operators_have_the_names_that_they_have_on_cpu():
     x = warm()
 
-    def step(x: torch.Tensor) -> None:
+    def step(x):
         torch.nn.functional.gelu(torch.add(x, 1)).sum()
 
     host = x.cpu()
@@ -213,7 +215,7 @@ def test_a_schedule_profiles_its_active_steps_only():
     x = warm()
     seen = []
 
-    def ready(p: profile) -> None:
+    def ready(p):
         seen.append(Counter(e.name for e in kernels(p.events())))
 
     with profile(
@@ -231,9 +233,7 @@ def test_a_schedule_profiles_its_active_steps_only():
 
 def test_the_nodes_of_a_replayed_graph_are_there():
     x = warm()
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        y = (x @ x).relu()
+    graph, y = captured(lambda: (x @ x).relu())
     graph.replay()
     torch.npu.synchronize()
     with profile(activities=BOTH) as p:
@@ -288,3 +288,143 @@ def test_the_program_does_not_wait_while_it_is_profiled():
         gate.set()
 
     assert "aten::add.Tensor" in {e.name for e in kernels(p.events())}
+
+
+MIB = 1 << 20
+
+
+def test_device_time_by_operator_is_what_the_stream_took(capfd):
+    x = torch.rand(8, 8, device="npu")
+    torch.npu.synchronize()
+    began = time.perf_counter_ns()
+    with profiler.profile(use_device="npu") as p:
+        for _ in range(10):
+            torch.add(x, 1)
+        for _ in range(2):
+            torch.npu._sleep(20_000_000)
+            torch.mul(x, 2)
+        with torch.autograd.profiler.record_function("slept"):
+            torch.npu._sleep(30_000_000)
+            torch.add(x, 1)
+    wall_us = (time.perf_counter_ns() - began) / 1e3
+
+    found = cpu_rows(p)
+    assert found["aten::add"].count == 11
+    assert found["aten::mul"].count == 2
+    for name in ("aten::add", "aten::mul"):
+        assert 0 < found[name].self_device_time_total < wall_us
+    # What the stream does between an operator's begin and its end is its time.
+    assert 30_000 <= found["slept"].device_time_total < wall_us
+    assert sum(e.self_device_time_total for e in found.values()) < wall_us
+    assert "Exception" not in capfd.readouterr().err
+    assert "NPU" in p.key_averages().table()
+
+
+def test_a_nested_operator_does_not_count_twice():
+    x = torch.rand(64, 64, device="npu")
+    with profiler.profile(use_device="npu") as p:
+        torch.matmul(x, x)
+
+    found = cpu_rows(p)
+    outer, inner = found["aten::matmul"], found["aten::mm"]
+    assert outer.device_time_total >= inner.device_time_total > 0
+    assert outer.self_device_time_total == pytest.approx(
+        outer.device_time_total - inner.device_time_total
+    )
+
+
+def test_an_operator_that_becomes_part_of_a_graph_has_no_device_time():
+    x = torch.rand(8, 8, device="npu")
+    graph = torch.npu.NPUGraph()
+    with profiler.profile(use_device="npu") as p, torch.npu.graph(graph):
+        y = torch.add(x, 1)
+    graph.replay()
+
+    assert cpu_rows(p)["aten::add"].device_time_total == 0
+    assert y.equal(x + 1)
+
+
+CPU = [ProfilerActivity.CPU]
+PROFILES = {
+    "use_device": lambda: profiler.profile(use_device="npu", profile_memory=True),
+    "cpu": lambda: profiler.profile(profile_memory=True),
+    "torch.profiler cpu": lambda: profile(activities=CPU, profile_memory=True),
+    "torch.profiler both": lambda: profile(activities=BOTH, profile_memory=True),
+}
+
+
+@pytest.mark.parametrize("start", PROFILES.values(), ids=PROFILES)
+def test_a_profile_sees_the_memory_of_the_device(start):
+    x = torch.empty(MIB, dtype=torch.uint8, device="npu")
+    torch.add(x, 1)  # what the first call of an operator takes besides
+    with start() as p:
+        y = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+        z = torch.add(x, 1)
+        del y
+
+    found = cpu_rows(p)
+    assert found["aten::empty"].self_device_memory_usage >= 3 * MIB
+    assert found["aten::add"].device_memory_usage == MIB
+    assert found["aten::add"].cpu_memory_usage == 0
+    assert found["[memory]"].device_memory_usage == -3 * MIB
+    assert z.sum().item() >= 0
+
+
+def test_profiled_memory_says_what_cpus_would_say_of_the_same_program():
+    def program(device):
+        x = torch.ones(MIB // 4, device=device)
+        with profile(activities=CPU, profile_memory=True) as p:
+            y = x * 2
+            z = (y + x).view(512, -1).t().contiguous()
+            del y
+            w = [z.clone() for _ in range(3)]
+            del w[1]
+        kind = "cpu_memory_usage" if device == "cpu" else "device_memory_usage"
+        return {
+            name: getattr(e, kind)
+            for name, e in cpu_rows(p).items()
+            if name in ("aten::mul", "aten::add", "aten::clone", "[memory]")
+        }
+
+    assert program("npu") == program("cpu")
+
+
+def test_a_profile_notes_that_memory_ran_out():
+    out_of_memory = pytest.raises(torch.OutOfMemoryError)
+    with profiler.profile(profile_memory=True) as p, out_of_memory:
+        torch.empty(1 << 50, dtype=torch.uint8, device="npu")
+
+    assert "[OutOfMemory]" in {e.key for e in p.key_averages()}
+
+
+def test_memory_is_reported_to_no_one_when_the_profile_is_over():
+    with profiler.profile(profile_memory=True) as p:
+        pass
+    torch.empty(MIB, dtype=torch.uint8, device="npu")
+
+    assert "[memory]" not in cpu_rows(p)
+
+
+def test_operators_alone_can_be_marked_in_the_trace():
+    x = torch.ones(8, device="npu")
+    torch.matmul(x, x)  # what the first call of an operator runs besides
+
+    calls = 0
+
+    def work(_seconds):
+        nonlocal calls
+        calls += 1
+        state, own = torch.autograd.ProfilerState.PRIVATEUSE1, _ExperimentalConfig()
+        config = torch.autograd.ProfilerConfig(state, *[False] * 5, own, "")
+        torch.autograd._enable_profiler(config, set())
+        try:
+            torch.matmul(x, x)
+        finally:
+            torch.autograd._disable_profiler()
+        torch.matmul(x, x)
+
+    process = trace.of_process(os.getpid(), 0.2, wait=work)
+
+    spans = [span for lane in process.lanes for span in lane.spans]
+    found = Counter(span.name for span in spans if span.domain == "profiler")
+    assert found == {"aten::matmul": calls, "aten::dot": calls}

@@ -1,7 +1,5 @@
 """Timelines: what a traced process did, in both formats."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,12 +18,7 @@ from npu_dispatch import _C
 from npu_dispatch.observe.serve.admin import ask_tracing
 from npu_dispatch.observe.trace import trace
 from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile, trace_path
-from npu_dispatch.observe.trace.tracks import (
-    Counter,
-    Process,
-    Slice,
-    StreamTrack,
-)
+from npu_dispatch.observe.trace.tracks import Counter, Process, Slice, StreamTrack
 
 ROUNDS = 50
 PROGRAM = f"""
@@ -48,12 +41,12 @@ except IndexError: torch.npu.clear_error()
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory) -> list[Process]:
+def traced(tmp_path_factory):
     """A program on two streams, where one waits for the other in each round."""
     return traced_program(tmp_path_factory.mktemp("trace"), PROGRAM)
 
 
-def one(traced: list[Process]) -> tuple[StreamTrack, StreamTrack]:
+def one(traced):
     (process,) = traced
     assert process.name.split()[-1].endswith("/program.py")
     first, second = process.streams
@@ -128,9 +121,7 @@ def test_chrome_json_has_slices_arrows_and_counters(traced, tmp_path):
 
 
 def test_chrome_times_begin_with_the_first_of_all_even_a_counter(tmp_path):
-    work = Slice(
-        "add", position=0, submitted=2_000, started=3_000, ended=4_000, depth=1
-    )
+    work = Slice("add", 0, submitted=2_000, started=3_000, ended=4_000, depth=1)
     memory = Counter("memory", "bytes", [(1_000, 512), (5_000, 0)])
     process = Process(7, "train.py", [StreamTrack(0, 0, [work])], [memory])
 
@@ -145,16 +136,13 @@ def test_perfetto_protobuf_says_the_same(traced, tmp_path):
     assert {len(ends) for ends in found.flows.values()} == {2}
     for track in one(traced):
         tasks = track.slices
-        assert found.slices[track.name] == [
-            (task.name, task.started, task.ended) for task in tasks
-        ]
-        assert found.counters[f"{track.name} depth"] == [
-            (task.ended, task.depth) for task in tasks
-        ]
+        ran = [(task.name, task.started, task.ended) for task in tasks]
+        assert found.slices[track.name] == ran
+        depths = [(task.ended, task.depth) for task in tasks]
+        assert found.counters[f"{track.name} depth"] == depths
         notes = [(note["task"], note["queued_ns"]) for note in found.notes[track.name]]
-        assert notes == [
-            (task.position, task.started - task.submitted) for task in tasks
-        ]
+        queued = [(task.position, task.started - task.submitted) for task in tasks]
+        assert notes == queued
 
 
 def test_two_processes_share_no_track_and_no_arrow(traced, tmp_path):
@@ -167,7 +155,7 @@ def test_this_process_is_traced_while_it_runs_and_not_afterwards():
     torch.npu.init()
     tasks = 0
 
-    def work(_seconds: float) -> None:
+    def work(_seconds):
         nonlocal tasks
         for _ in range(40):  # one of them is sampled: the launcher looks
             _C.submit_nothing()
@@ -197,9 +185,9 @@ def test_this_process_is_traced_while_it_runs_and_not_afterwards():
 def test_each_of_two_who_record_at_once_gets_all_of_its_own_time():
     x = torch.ones(3, device="npu")
     torch.npu.synchronize()
-    launched: dict[str, int] = {"outer": 0, "inner": 0}
+    launched = {"outer": 0, "inner": 0}
 
-    def launch(who: str) -> None:
+    def launch(who):
         if launched[who] == 5000:
             return  # more than the process keeps while nobody reads would be lost
         for _ in range(100):
@@ -207,22 +195,21 @@ def test_each_of_two_who_record_at_once_gets_all_of_its_own_time():
         torch.npu.synchronize()
         launched[who] += 100
 
-    def inner(_: float) -> None:
+    def inner(_):
         launch("inner")
 
     recorded = []
 
-    def outer(_: float) -> None:
+    def outer(_):
         launch("outer")
         if not recorded:
             recorded.append(trace.of_process(os.getpid(), 0.2, wait=inner))
 
     recorded.append(trace.of_process(os.getpid(), 0.5, wait=outer))
 
-    def tasks(process: Process) -> int:
-        return sum(
-            s.name.startswith("aten::add_") for t in process.streams for s in t.slices
-        )
+    def tasks(process):
+        slices = (s for stream in process.streams for s in stream.slices)
+        return sum(s.name.startswith("aten::add_") for s in slices)
 
     within, whole = recorded
     everything = sum(launched.values())
@@ -263,14 +250,11 @@ def test_a_reader_that_comes_late_knows_how_much_it_lost():
 
 def test_the_command_passes_on_the_exit_status(tmp_path, child_environment):
     out = tmp_path / "t.json"
-    program = "import torch, sys; torch.ones(2, device='npu').add(1); sys.exit(7)"
+    own = "import torch, sys; torch.ones(2, device='npu').add(1); sys.exit(7)"
     command = [sys.executable, "-m", "npu_dispatch", "trace", "-o", str(out), "--"]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", program],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-    )
+    command += [sys.executable, "-c", own]
+    env = child_environment()
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 7, done.stderr
     assert "tasks" in done.stderr
     assert json.loads(out.read_text())["traceEvents"]
@@ -308,24 +292,24 @@ def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
 
 
 def test_the_file_is_private_and_goes_with_its_process(python):
-    code = (
-        "import os, torch; torch.npu.init()\n"
-        "from npu_dispatch.observe.trace.trace_file import trace_path\n"
-        "path = trace_path(os.getpid())\n"
-        "print(path, oct(path.stat().st_mode & 0o777))"
-    )
+    code = """
+import os, torch; torch.npu.init()
+from npu_dispatch.observe.trace.trace_file import trace_path
+path = trace_path(os.getpid())
+print(path, oct(path.stat().st_mode & 0o777))
+"""
     path, mode = python(code).stdout.split()
     assert mode == "0o600"
     assert not Path(path).exists()
 
 
 def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(python):
-    code = (
-        "import os, sys, torch; torch.ones(1, device='npu')\n"
-        "from npu_dispatch.observe.trace.trace_file import trace_path\n"
-        "print(trace_path(os.getpid()), flush=True)\n"
-        "sys.stdin.readline()"
-    )
+    code = """
+import os, sys, torch; torch.ones(1, device='npu')
+from npu_dispatch.observe.trace.trace_file import trace_path
+print(trace_path(os.getpid()), flush=True)
+sys.stdin.readline()
+"""
     with python.start("-c", code, stdin=PIPE, stdout=PIPE) as child:
         path = child.stdout.readline().strip()
         with Path(path).open("rb") as file:

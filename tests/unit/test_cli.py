@@ -1,17 +1,22 @@
-"""The command `npu-dispatch`."""
+"""The command npu-dispatch, and what `run` tells at its end."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from npu_dispatch.cli import main
-from npu_dispatch.cli.group import COMMANDS
+from npu_dispatch.cli import COMMANDS, main
+from npu_dispatch.observe.judge.summary import Steps
+from npu_dispatch.observe.judge.verdict import action
+from npu_dispatch.observe.judge.words import counted
+from npu_dispatch.observe.segment import OpCost, SiteWaits
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -66,14 +71,12 @@ def npu_dispatch_run(tmp_path: Path, python, child_environment):
         script = tmp_path / "script.py"
         script.write_text(program)
         command = ["-m", "npu_dispatch", "run", *options, str(script)]
-        return python.run(*command, *args, env=child_environment(COLUMNS="120"))
+        return python.run(*command, *args, env=child_environment(COLUMNS="200"))
 
     return run
 
 
-def test_the_script_is_main_and_has_the_device_its_neighbours_and_its_arguments(
-    npu_dispatch_run, tmp_path: Path
-):
+def test_the_script_is_main_and_has_what_it_needs(npu_dispatch_run, tmp_path):
     (tmp_path / "neighbour.py").write_text("fact = 7")
     program = """
 import sys, torch, neighbour
@@ -113,9 +116,7 @@ def test_a_library_that_took_the_cpu_is_named(npu_dispatch_run):
     assert told not in npu_dispatch_run(on_cpu, options=("--torch-npu",)).stderr
 
 
-def test_a_module_runs_and_all_behind_it_is_its_own(
-    tmp_path: Path, python, child_environment
-):
+def test_a_module_runs_and_all_behind_it_is_its_own(tmp_path: Path, python):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("fact = 7")
     (tmp_path / "pack" / "__main__.py").write_text("""
@@ -127,9 +128,7 @@ f()
 """)
     options = ["--quiet", "-m", "pack", "--quiet", "-m", "x"]
 
-    result = python.run(
-        "-m", "npu_dispatch", "run", *options, env=child_environment(), cwd=tmp_path
-    )
+    result = python.run("-m", "npu_dispatch", "run", *options)
 
     assert result.stdout.strip() == "__main__ 7 ['--quiet', '-m', 'x'] 2.0"
     assert result.returncode == 1
@@ -146,10 +145,8 @@ f()
         (["-m"], "-m"),
     ],
 )
-def test_what_cannot_be_run_is_named(python, child_environment, arguments, says):
-    result = python.run(
-        "-m", "npu_dispatch", "run", *arguments, env=child_environment()
-    )
+def test_what_cannot_be_run_is_named(python, arguments, says):
+    result = python.run("-m", "npu_dispatch", "run", *arguments)
 
     assert result.returncode != 0
     assert says in result.stderr
@@ -191,18 +188,18 @@ torch.npu.synchronize()
 """
 
 
-def test_the_sanitizer_knows_the_device_by_its_other_names(
-    python, child_environment, tmp_path: Path
-):
+def test_the_sanitizer_knows_other_names(python, child_environment, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(RACE_BY_OTHER_NAMES)
-    command = ["-m", "npu_dispatch", "sanitize", "--cuda", "--torch-npu", str(script)]
+    options = ["--cuda", "--torch-npu", "--json"]
+    command = ["-m", "npu_dispatch", "sanitize", *options, str(script)]
 
     result = python.run(*command, env=child_environment(TORCH_NPU_SANITIZER="0"))
 
     assert result.returncode == 66, result.stderr
     assert "script.py:6" in result.stderr
     assert "npu sanitizer: 1 finding\n" in result.stderr
+    assert len(json.loads(result.stdout)) == 1
 
 
 def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):
@@ -221,44 +218,18 @@ def test_quiet_prints_no_summary(npu_dispatch_run):
     assert "launches" not in npu_dispatch_run("pass", options=("--quiet",)).stderr
 
 
-def test_the_summary_goes_to_stderr_and_json_has_the_same_figures(
-    npu_dispatch_run, tmp_path: Path
-):
-    program = """
-import torch
-x = torch.zeros(64, device="npu")
-for _ in range(1000):
-    x += 1
-print(x.sum().item())
-"""
-    path = tmp_path / "deep" / "figures.json"
-
-    result = npu_dispatch_run(program, options=("--json", str(path)))
-
-    for row in ("launches/s", "queue depth", "enqueue to retire", "peak memory npu:0"):
-        assert row in result.stderr
-    figures = json.loads(path.read_text())
-    assert result.stdout == "64000.0\n"
-    assert 1000 <= figures["launches"] < 1100
-    assert figures["latency_us_p50"] > 0
-    assert figures["peak_memory"]["0"] >= 512
-    assert "item" in figures["blocked_ms"]
-
-
 @pytest.mark.parametrize(
     "command",
     [
-        ["run", "--json", "{}"],
-        ["sanitize", "--json", "{}"],
+        ["run", "-o", "{}"],
+        ["sanitize", "-o", "{}"],
         ["sanitize", "--sarif", "{}"],
         ["trace", "-o", "{}"],
-        ["plan", "--json", "{}"],
+        ["plan", "-o", "{}"],
         ["plan", "--html", "{}"],
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_the_program_runs(
-    tmp_path, command
-):
+def test_a_file_that_cannot_be_written_is_refused_at_first(tmp_path, command):
     (tmp_path / "file").touch()
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit('it ran')")
@@ -285,3 +256,170 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(command, says):
 
     assert result.exit_code == 2, result.output
     assert says in result.output
+
+
+TRAINING = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(8)]).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 16).npu()).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch.npu._sleep(3_000_000)  # the host comes to item() first, if not each time
+    loss.item()
+"""
+BACKWARD, ITEM = 8, 11
+
+
+@pytest.fixture
+def run(npu_dispatch_run, tmp_path: Path):
+    """run(program): what is told at its end, and the same as figures."""
+
+    def run(program: str):
+        path = tmp_path / "deep" / "figures.json"
+        result = npu_dispatch_run(program, options=("--json", "-o", str(path)))
+        assert result.returncode == 0, result.stderr
+        return result, json.loads(path.read_text())
+
+    return run
+
+
+def test_the_summary_ends_with_the_verdict_the_lines_and_what_to_try(run):
+    result, figures = run(TRAINING)
+
+    table, _, told = result.stderr.partition("└")
+    assert "launches" in table
+    lines = told.splitlines()[1:]
+    assert lines[0] == figures["verdict"]["text"]
+    assert figures["verdict"]["kind"] in ("blocked", "launch-bound", "device-bound")
+    assert lines[1].startswith("step ") and lines[1].endswith("(40 steps)")
+    assert re.search(
+        r"^launches about \d+% of all \([\d,]+ of [\d,]+ sampled\)", told, re.M
+    )
+    for what, number in (("waits ", ITEM), ("launches ", BACKWARD)):
+        told_of = [line for line in lines if line.startswith(what)]
+        assert any(f"script.py:{number} in <module>" in line for line in told_of), what
+    assert lines[-1] == f"try      {figures['verdict']['action']}"
+
+
+def test_numbers_of_things_have_their_plural():
+    assert counted(1, "wait") == "1 wait"
+    assert counted(0, "wait") == "0 waits"
+    assert counted(2000, "process") == "2,000 processes"
+
+
+def test_the_figures_have_the_steps_and_the_lines(run):
+    _, figures = run(TRAINING)
+
+    assert figures["steps"] == 40
+    assert 0 < figures["step_s"] < figures["seconds"]
+    assert 0 < figures["step_device_s"] < figures["seconds"]
+    [item] = [w for w in figures["waits"] if w["at"].endswith(f":{ITEM} in <module>")]
+    assert item["reason"] == "item" and item["waits"] <= 40
+    sampled = sum(line["tasks"] for line in figures["tasks"])
+    assert 0 < sampled * 16 <= figures["launches"] + 16
+
+
+def test_a_whole_step_counts_as_a_step(run):
+    _, figures = run("""
+import torch, npu_dispatch
+model = torch.nn.Linear(4, 1).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+step = npu_dispatch.compile_step(
+    model, optimizer, torch.nn.MSELoss(), backend="eager"
+)
+x, y = torch.ones(2, 4).npu(), torch.ones(2, 1).npu()
+for _ in range(20):
+    step(x, y)
+assert step.replays > 10, step
+""")
+
+    assert figures["steps"] == 20
+
+
+def test_a_program_that_does_not_use_npu_is_told_so(run):
+    result, figures = run("import torch; torch.ones(2) + 1")
+
+    assert figures is None
+    assert "has not used npu" in result.stderr
+
+
+def test_the_summary_goes_to_stderr_and_json_has_the_same_figures(run):
+    program = """
+import torch
+x = torch.zeros(64, device="npu")
+for _ in range(1000):
+    x += 1
+print(x.sum().item())
+"""
+    result, figures = run(program)
+
+    for row in ("launches/s", "queue depth", "enqueue to retire", "peak memory npu:0"):
+        assert row in result.stderr
+    printed, _, as_json = result.stdout.partition("\n")
+    assert printed == "64000.0" and json.loads(as_json) == figures
+    assert 1000 <= figures["launches"] < 1100
+    assert figures["latency_us_p50"] > 0
+    assert figures["peak_memory"]["0"] >= 512
+    assert "item" in figures["blocked_ms"]
+
+
+WAIT = SiteWaits("/way/to/train.py:7 in step", "item", 3, 3_000_000)
+OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "says"),
+    [
+        ("blocked", {}, "at train.py:7 in step, keep the value on the device"),
+        ("launch-bound", {}, "compile_step(model, optimizer, loss_fn)"),
+        ("launch-bound", {"steps": 0}, "torch.npu.graph"),
+        ("launch-bound", {"replays": 8}, "py-spy record"),
+        ("host-bound", {}, "py-spy record"),
+        ("held", {}, "record the event as early as possible"),
+        ("hung", {}, "npu-dispatch dump 42"),
+        ("hung", {"rank": "1"}, "npu-dispatch dump --all-ranks says"),
+        ("quiet", {}, ""),
+        ("device-bound", {}, "(aten::mm 75%, aten::add 25%)"),
+        ("failed", {}, "the program's log"),
+        ("idle", {"steps": 0}, 'model.to("npu")'),
+    ],
+)
+def test_what_to_try_depends_on_the_verdict(kind, facts, says):
+    facts = {"steps": 8, "replays": 0, **facts}
+    view = SimpleNamespace(
+        info=SimpleNamespace(pid=42),
+        rank=facts.get("rank", ""),
+        process=SimpleNamespace(optimizer_steps=facts["steps"]),
+        devices=[SimpleNamespace(graph_replays=facts["replays"])],
+    )
+
+    said = action(kind, view, at=WAIT.at, reason=WAIT.reason, ops=OPS)
+
+    assert said == says if not says else says in said
+
+
+def test_steps_are_those_of_one_optimizer_and_have_a_span_inside_of_them():
+    readings = iter(range(100))
+
+    def read():
+        busy = SimpleNamespace(device=0, stream=0, busy_ns=10**9 * next(readings))
+        return SimpleNamespace(streams=[SimpleNamespace(stats=busy)])
+
+    class Optimizer:
+        pass
+
+    steps, first, second = Steps(read), Optimizer(), Optimizer()
+    for _ in range(40):
+        steps.stepped(first, (), {})
+        steps.stepped(second, (), {})
+
+    assert steps.count == 40
+    # Read after steps 8, 16 and 32.
+    assert next(readings) == 3
+    assert steps.device_s == 2 / 24
+    del first
+    steps.stepped(second, (), {})
+    assert steps.count == 41

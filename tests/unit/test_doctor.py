@@ -73,7 +73,7 @@ def told(answer, word):
     """Return the one finding that has the word."""
     found = [f for f in answer["findings"] if word in f["what"]]
     assert len(found) == 1, answer["findings"]
-    assert found[0]["mend"]
+    assert found[0]["fix"]
     return found[0]
 
 
@@ -99,7 +99,7 @@ def test_the_null_driver_computes_nothing(examined):
     status, answer = examined(NPU_DRIVER="null")
 
     finding = told(answer, "1 + 1 = 0.0 (driver null)")
-    assert status == 1 and finding["mend"] == "unset NPU_DRIVER"
+    assert status == 1 and finding["fix"] == "unset NPU_DRIVER"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_hidden_devices(examined):
     status, answer = examined(ASCEND_RT_VISIBLE_DEVICES="9")
 
     finding = told(answer, "there are no devices")
-    assert status == 1 and finding["mend"] == "unset ASCEND_RT_VISIBLE_DEVICES"
+    assert status == 1 and finding["fix"] == "unset ASCEND_RT_VISIBLE_DEVICES"
 
 
 def test_another_torch(examined, tmp_path):
@@ -125,13 +125,14 @@ def test_another_torch(examined, tmp_path):
     status, answer = examined(PYTHONPATH=str(path))
 
     finding = told(answer, "torch 2.11.0 is installed")
-    assert status == 1 and needed() in finding["mend"]
+    assert status == 1 and needed() in finding["fix"]
+
+
+ENTRY = "[torch.backends]\nother = other_npu:load\n"
 
 
 def test_another_package_that_is_a_device_of_torchs(examined, tmp_path):
-    path = distribution(
-        tmp_path, "other_npu", "1.0", "[torch.backends]\nother = other_npu:load\n"
-    )
+    path = distribution(tmp_path, "other_npu", "1.0", ENTRY)
     (path / "other_npu.py").write_text(
         "import torch\n"
         "def load():\n"
@@ -141,20 +142,20 @@ def test_another_package_that_is_a_device_of_torchs(examined, tmp_path):
     status, answer = examined(PYTHONPATH=str(path))
 
     assert "other_npu:load" in told(answer, "the package other_npu")["what"]
-    assert "pip uninstall other_npu" in told(answer, "the package other_npu")["mend"]
+    assert "pip uninstall other_npu" in told(answer, "the package other_npu")["fix"]
     # Whoever was first has it; where that was not us, nothing works.
     assert status == (0 if answer["facts"].get("1 + 1 on npu") == "2.0" else 1)
 
 
 def test_variables_that_do_nothing_or_too_much(found):
-    assert told(found, "TORCH_NPU_SANITIZER")["mend"] == "unset TORCH_NPU_SANITIZER"
-    assert "unset NPU_AUTOLOAD" in told(found, "NPU_AUTOLOAD=0")["mend"]
-    assert told(found, "OMP_NUM_THREADS=1000")["mend"] == "unset OMP_NUM_THREADS"
+    assert told(found, "TORCH_NPU_SANITIZER")["fix"] == "unset TORCH_NPU_SANITIZER"
+    assert "unset NPU_AUTOLOAD" in told(found, "NPU_AUTOLOAD=0")["fix"]
+    assert told(found, "OMP_NUM_THREADS=1000")["fix"] == "unset OMP_NUM_THREADS"
 
 
 def test_a_misspelt_variable(found):
     finding = told(found, "NPU_DISPATCH_CORE ")
-    assert finding["mend"] == "export NPU_DISPATCH_CORES=2" and not finding["problem"]
+    assert finding["fix"] == "export NPU_DISPATCH_CORES=2" and not finding["problem"]
 
 
 def test_one_core(examined):
@@ -164,32 +165,32 @@ def test_one_core(examined):
     status, answer = examined(before=on_one, LOCAL_WORLD_SIZE="2")
 
     assert status == 0 and told(answer, "may use one core")
-    assert told(answer, "2 ranks divide 1 core")["mend"].endswith("--nproc-per-node 1")
+    assert told(answer, "2 ranks divide 1 core")["fix"].endswith("--nproc-per-node 1")
     assert answer["facts"]["cores"] == "1"
 
 
 def test_limits_of_files_and_addresses(found):
-    assert told(found, "open 128 files")["mend"] == "ulimit -n 4096"
-    assert told(found, "limited to 1024.0 GiB")["mend"] == "ulimit -v unlimited"
+    assert told(found, "open 128 files")["fix"] == "ulimit -n 4096"
+    assert told(found, "limited to 1024.0 GiB")["fix"] == "ulimit -v unlimited"
 
 
 def test_little_device_memory(found):
     finding = told(found, "64 MiB of memory")
-    assert not finding["problem"] and "NPU_DISPATCH_MEMORY" in finding["mend"]
+    assert not finding["problem"] and "NPU_DISPATCH_MEMORY" in finding["fix"]
 
 
 def test_a_cache_that_cannot_be_written(found):
-    assert "XDG_CACHE_HOME" in told(found, "/proc/nowhere")["mend"]
+    assert "XDG_CACHE_HOME" in told(found, "/proc/nowhere")["fix"]
 
 
 def test_a_cache_that_others_may_change(monkeypatch, tmp_path):
     tmp_path.chmod(0o777)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    finding = next(iter(doctor._folders()))
+    finding = next(doctor._tools())
 
     assert f"every user may change {tmp_path}" in finding.what
-    assert finding.mend == "export XDG_CACHE_HOME=$(mktemp -d)"
+    assert finding.fix == "export XDG_CACHE_HOME=$(mktemp -d)"
 
 
 def test_no_home(monkeypatch):
@@ -197,9 +198,9 @@ def test_no_home(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
 
-    finding = next(iter(doctor._folders()))
+    finding = next(doctor._tools())
 
-    assert "HOME is not set" in finding.what and "XDG_CACHE_HOME" in finding.mend
+    assert "HOME is not set" in finding.what and "XDG_CACHE_HOME" in finding.fix
 
 
 def no_home():
@@ -207,7 +208,7 @@ def no_home():
 
 
 def test_no_compiler(found):
-    assert "apt-get install g++" in told(found, "no compiler /nowhere/g++")["mend"]
+    assert "apt-get install g++" in told(found, "no compiler /nowhere/g++")["fix"]
 
 
 def test_a_small_shared_memory(examined):
@@ -216,32 +217,28 @@ def test_a_small_shared_memory(examined):
     status, answer = examined(command=small)
 
     assert status == 0
-    assert "--shm-size" in told(answer, "/dev/shm has 1 of 1 MiB free")["mend"]
+    assert "--shm-size" in told(answer, "/dev/shm has 1 of 1 MiB free")["fix"]
     assert "private" in answer["facts"]["statistics"]
 
 
 def test_a_folder_of_statistics_that_is_none(examined):
     blocked = in_own_mounts(
-        "mount -t tmpfs -o size=1g tmpfs /dev/shm; touch /dev/shm/npu_dispatch-0"
+        "mount -t tmpfs tmpfs /dev/shm; touch /dev/shm/npu_dispatch-0"
     )
 
     _, answer = examined(command=blocked)
 
     finding = told(answer, "/dev/shm/npu_dispatch-0 is not a folder")
     assert "no statistics" in finding["what"]
-    assert finding["mend"] == "sudo rm -r /dev/shm/npu_dispatch-0"
+    assert finding["fix"] == "sudo rm -r /dev/shm/npu_dispatch-0"
 
 
-def test_people_read_problems_first_and_what_mends_them():
-    ended = subprocess.run(
-        [sys.executable, "-m", "npu_dispatch", "doctor"],
-        env=environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000"),
-        capture_output=True,
-        text=True,
-    )
+def test_people_read_problems_first_and_what_fixes_them(fresh_python):
+    env = environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000")
+    ended = fresh_python.run("-m", "npu_dispatch", "doctor", env=env)
 
     lines = [line.strip() for line in ended.stdout.splitlines()]
     assert ended.returncode == 1
     problem = lines.index("problem  the device computes 1 + 1 = 0.0 (driver null)")
-    assert lines[problem + 1] == "mend it  unset NPU_DRIVER"
+    assert lines[problem + 1] == "fix  unset NPU_DRIVER"
     assert any(line.startswith("advice  OMP_") for line in lines[problem:])

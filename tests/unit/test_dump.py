@@ -53,19 +53,21 @@ def start(python):
         process.communicate()
 
 
-def dump(pid: int) -> str:
-    result = CliRunner().invoke(main, ["dump", str(pid)])
-    assert result.exit_code == 0, result.output
-    return result.output
+def dump(process, *words: str) -> str:
+    """Return what is told of a process, once it has these words."""
+    text = ""
+    while not text or not all(word in text for word in words):
+        assert process.poll() is None
+        result = CliRunner().invoke(main, ["dump", str(process.pid)])
+        assert result.exit_code == 0, result.output
+        text = result.output
+    return text
 
 
 def test_a_dump_names_operator_line_waits_and_reasons(start):
     process = start()
 
-    text = dump(process.pid)
-    while "host thread" not in text or "waits for task" not in text:
-        assert process.poll() is None
-        text = dump(process.pid)
+    text = dump(process, "host thread", "waits for task")
 
     assert re.search(
         r"npu:0 stream 0: task \d+ runs hold, launched at "
@@ -117,10 +119,7 @@ torch.npu.synchronize()
 def test_a_circle_of_external_events_is_named_from_outside(start):
     process = start(CIRCLE)
 
-    text = dump(process.pid)
-    while "circle" not in text:
-        assert process.poll() is None
-        text = dump(process.pid)
+    text = dump(process, "circle")
 
     held = re.findall(r"(\d+): task 0 waits for task 2 of npu:0 stream (\d+),", text)
     assert len(held) == 2

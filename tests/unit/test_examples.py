@@ -1,9 +1,14 @@
-"""The examples train, and cpu and npu agree."""
+"""The examples train and serve, and cpu and npu agree."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,9 +65,7 @@ def test_digits_are_recognised(example):
     assert float(re.search(r"accuracy (\S+)", text)[1]) > 0.85
 
 
-def test_the_demo_leaves_a_picture_and_says_where_the_command_is(
-    example, tmp_path: Path, monkeypatch
-):
+def test_the_demo_leaves_a_picture_and_a_command(example, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
     text = example("demo.py", "--steps", "20")
@@ -132,9 +135,7 @@ def test_prefetching_gives_the_same_answer(example):
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--forget-event",), 66)])
-def test_the_sanitizer_finds_the_event_that_prefetching_forgets(
-    python, options, status
-):
+def test_the_sanitizer_finds_a_forgotten_event(python, options, status):
     script = str(EXAMPLES / "prefetch.py")
     command = ("-m", "npu_dispatch", "sanitize", script, "--n", "4", *options)
 
@@ -157,15 +158,13 @@ SMALLEST = {
     "train_gpt.py": ("--size", "tiny", "--steps", "2", "--sample", "0"),
     "train_ppo.py": ("--updates", "2"),
 }
-# A module; a server: aio/test_serve.py; what needs Ray: compatibility/matrix.py.
+# A module; a server, below; what needs Ray: compatibility/matrix.py.
 NO_PROGRAMS = {"gpt.py", "serve_async.py", "train_ray.py"}
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("script", SMALLEST)
-def test_the_sanitizer_finds_nothing_in_an_example(
-    python, child_environment, script: str
-):
+def test_the_sanitizer_finds_nothing(python, child_environment, script: str):
     one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     one_rank |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     command = ("-m", "npu_dispatch", "sanitize", str(EXAMPLES / script))
@@ -182,3 +181,57 @@ def test_the_sanitizer_is_shown_every_example():
     scripts = {path.name for path in EXAMPLES.glob("*.py")}
 
     assert scripts == set(SMALLEST) | NO_PROGRAMS
+
+
+EXAMPLE = EXAMPLES / "serve_async.py"
+USERS = range(40)
+SERVERS = {
+    "npu": ["--device", "npu"],
+    "npu_eager": ["--device", "npu", "--how", "eager"],
+    "cpu": ["--device", "cpu"],
+}
+
+
+@pytest.fixture(scope="module")
+def ports() -> Iterator[dict[str, int]]:
+    servers = {
+        name: subprocess.Popen(
+            [sys.executable, str(EXAMPLE), "serve", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, options in SERVERS.items()
+    }
+    yield {name: int(s.stdout.readline()) for name, s in servers.items()}
+    for server in servers.values():
+        server.terminate()
+        server.communicate()
+
+
+def ask(port: int, *paths: str) -> list[tuple[int, bytes]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    answers = []
+    for path in paths:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        answers.append((response.status, response.read()))
+    connection.close()
+    return answers
+
+
+@pytest.mark.parametrize("npu", ["npu", "npu_eager"])
+def test_npu_answers_as_cpu_one_at_a_time_and_in_batches(ports, npu):
+    expected = ask(ports["cpu"], *(f"/{user}" for user in USERS))
+    assert len({body for _, body in expected}) > 1
+    assert ask(ports[npu], *(f"/{user}" for user in USERS)) == expected
+
+    with ThreadPoolExecutor(len(USERS)) as pool:
+        got = list(pool.map(lambda user: ask(ports[npu], f"/{user}")[0], USERS))
+    assert got == expected
+
+
+def test_what_is_not_a_user_is_refused(ports):
+    connection = http.client.HTTPConnection("127.0.0.1", ports["npu"], timeout=60)
+    connection.request("POST", "/1")
+    assert connection.getresponse().status == 400
+    connection.close()

@@ -8,16 +8,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
 TESTS = Path(__file__).resolve().parents[1]
 # Searches draw by themselves, print their seed, and run at night or by hand. The
 # last one tests that a program is seeded.
-LEFT_OUT = (
-    *("search/report.py", "torture/", "mutants/"),
-    "unit/test_zygote.py",
-)
+LEFT_OUT = (*("search/report.py", "torture/", "mutants/"), "unit/test_zygote.py")
 DRAWN = re.compile(
     r"SystemRandom|random_device|urandom|uuid[14]\(|\bsecrets\b|Random\(\)"
     r"|default_rng\(\)|\b(torch|numpy\.random|default_generator)\.seed\(\)|seed\(time"
@@ -74,9 +70,7 @@ def test_a_program_in_a_new_interpreter_seeds_what_it_draws_from():
     assert found == []
 
 
-def test_hypothesis_draws_the_same_whatever_modules_are_loaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_hypothesis_draws_the_same_with_other_modules(monkeypatch, tmp_path):
     drawn: list[list[int]] = []
 
     @settings(max_examples=100, derandomize=True)

@@ -12,6 +12,8 @@ import torch
 from npu_dispatch import _C
 from npu_dispatch.npu.patches import global_state
 
+KERNELS = ("matmul", "conv", "rnn")
+
 
 @pytest.fixture(autouse=True)
 def as_before():
@@ -50,6 +52,10 @@ def test_a_switch_that_is_set_to_what_it_is_waits_for_nothing():
             torch._C._set_mkldnn_deterministic(torch._C._get_mkldnn_deterministic())
             torch._C._set_mkldnn_enabled(True)
             torch.backends.nnpack.set_flags(torch._C._get_nnpack_enabled())
+            # As Dynamo does at the end of each compilation.
+            for kind, name in (*(("mkldnn", n) for n in KERNELS), ("cuda", "matmul")):
+                now = torch._C._get_fp32_precision_getter(kind, name)
+                torch._C._set_fp32_precision_setter(kind, name, now)
 
         assert not stream.query()
     finally:
@@ -86,24 +92,6 @@ print(x.tolist())
     assert lines[0] == "2 {'RuntimeWarning'}"
     assert lines[1] == "True False"
     assert lines[2] == str([2.0] * 4)
-
-
-def test_a_switch_that_keeps_its_value_does_not_wait():
-    """As Dynamo does at the end of each compilation."""
-    gate = torch.npu.ExternalEvent()
-    gate.wait(torch.npu.current_stream())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for name in ("matmul", "conv", "rnn"):
-            now = torch._C._get_fp32_precision_getter("mkldnn", name)
-            torch._C._set_fp32_precision_setter("mkldnn", name, now)
-        torch._C._set_fp32_precision_setter(
-            "cuda", "matmul", torch._C._get_fp32_precision_getter("cuda", "matmul")
-        )
-        torch.set_default_dtype(torch.get_default_dtype())
-    assert not torch.npu.current_stream().query()
-    gate.record(torch.npu.Stream())
-    torch.npu.synchronize()
 
 
 def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.MonkeyPatch):

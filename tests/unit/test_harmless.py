@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import sysconfig
 import zipapp
 from pathlib import Path
 
 import pytest
-from interpreter import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKS = "print(torch.ones(2, device='npu').sum().item())"
@@ -38,18 +36,6 @@ def python(importing_python):
     return importing_python
 
 
-def run(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *argv],
-        cwd=cwd,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("oddity", ODD.values(), ids=ODD)
 def test_the_device_works_in_an_odd_process(python, oddity: str):
     # The watchdog is the one thing that starts a program of ours at import.
@@ -69,31 +55,31 @@ def test_a_watchdog_that_cannot_start_is_a_warning(python):
 
 # -I is -E and -s.
 @pytest.mark.parametrize("flag", ["-I", "-OO"])
-def test_import_torch_works_under_a_flag(tmp_path: Path, flag: str):
+def test_import_torch_works_under_a_flag(fresh_python, flag: str):
     code = "import torch; print(torch.ones(2).sum().item())"
 
-    result = run(flag, "-c", code, cwd=tmp_path)
+    result = fresh_python.run(flag, "-c", code)
 
     assert (result.returncode, result.stdout.strip()) == (0, "2.0"), result.stderr
 
 
-def test_import_torch_works_without_site(tmp_path: Path):
+def test_import_torch_works_without_site(fresh_python):
     """Where the path is all there is, and half of an editable installation on it."""
     path = [str(ROOT), sysconfig.get_path("purelib")]
     code = f"import sys; sys.path += {path!r}; import torch; print(torch.ones(2))"
 
-    result = run("-S", "-c", code, cwd=tmp_path)
+    result = fresh_python.run("-S", "-c", code)
 
     assert result.returncode == 0, result.stderr
 
 
-def test_import_torch_works_in_a_zipapp(tmp_path: Path):
+def test_import_torch_works_in_a_zipapp(fresh_python, tmp_path: Path):
     source = tmp_path / "program"
     source.mkdir()
     (source / "__main__.py").write_text(f"import torch\n{WORKS}\n")
     zipapp.create_archive(source, tmp_path / "program.pyz")
 
-    result = run(str(tmp_path / "program.pyz"), cwd=tmp_path)
+    result = fresh_python.run(str(tmp_path / "program.pyz"))
 
     assert (result.returncode, result.stdout.strip()) == (0, "2.0"), result.stderr
 
@@ -151,29 +137,27 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def test_pytest_of_another_project_imports_nothing_of_ours(project: Path):
-    result = run("-m", "pytest", "-q", cwd=project)
+def test_pytest_of_another_project_imports_nothing_of_ours(fresh_python, project: Path):
+    result = fresh_python.run("-m", "pytest", "-q", cwd=project)
 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("what", ["_C", "config", "pytest_plugin"])
-def test_pytest_runs_where_a_part_of_ours_cannot_be_imported(project: Path, what: str):
+def test_pytest_runs_without_a_part_of_ours(fresh_python, project: Path, what: str):
     (project / "conftest.py").write_text(
         f"import sys; sys.modules['npu_dispatch.{what}'] = None"
     )
-    result = run("-m", "pytest", "-q", "-p", "conftest", cwd=project)
+    result = fresh_python.run("-m", "pytest", "-q", "-p", "conftest", cwd=project)
 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("flag", ["--npu-sanitize", "--npu-sync=error"])
-def test_who_asks_pytest_for_the_device_is_told_that_it_is_broken(
-    project: Path, flag: str
-):
+def test_who_asks_pytest_for_a_broken_device_is_told(fresh_python, project, flag):
     (project / "conftest.py").write_text(BROKEN)
 
-    result = run("-m", "pytest", "-q", "-p", "conftest", flag, cwd=project)
+    result = fresh_python.run("-m", "pytest", "-q", "-p", "conftest", flag, cwd=project)
 
     assert result.returncode != 0
     assert "npu_dispatch._C" in result.stdout + result.stderr
@@ -186,3 +170,55 @@ def test_a_cache_without_a_home_is_refused_with_what_to_do(python):
         "except RuntimeError as error: print(error)"
     )
     assert "set XDG_CACHE_HOME" in python(code, NPU_AUTOLOAD="0").stdout
+
+
+PLANTED = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+NAMES = ("json", "socket", "struct", "subprocess", "tempfile")
+STARTS = {
+    "exporter": """
+from npu_dispatch.metrics import start_exporter
+try:
+    start_exporter(0).close()
+except OSError:
+    pass
+""",
+    "watchdog": """
+import os
+from npu_dispatch.observe.judge.watchdog import start_watchdog
+start_watchdog(os.getpid(), 60)
+""",
+    "doctor": """
+from npu_dispatch.cli import doctor
+list(doctor._try_device({}))
+""",
+    "plan": """
+from npu_dispatch.plan import record, spec
+try:
+    record.record(["nothing.py"], [spec.load("a100-80gb-sxm")])
+except record.PlanError:
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("code", STARTS.values(), ids=STARTS)
+def test_a_helper_imports_nothing_from_here(fresh_python, tmp_path: Path, code: str):
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in NAMES:
+        (here / f"{name}.py").write_text(PLANTED)
+    script = tmp_path / "script.py"
+    script.write_text(code)
+
+    # Its pipes end with the last helper that has them.
+    done = fresh_python.run(str(script), cwd=here)
+
+    assert done.returncode == 0, done.stderr
+    assert not (here / "ran").exists()
+
+
+def test_one_file_says_how_python_is_started():
+    ours = Path(sys.modules["npu_dispatch"].__file__).parent.rglob("*.py")
+    naming = {path.name for path in ours if "[sys.executable" in path.read_text()}
+
+    assert naming == {"config.py", "doctor.py"}  # doctor's is text for a user

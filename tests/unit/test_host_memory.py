@@ -36,37 +36,29 @@ def grid_sampler(x: Tensor, grid: Tensor) -> Tensor:
     return aten._grid_sampler_2d_cpu_fallback(x, grid, 0, 0, False)
 
 
-def grid_sampler_backward(grad: Tensor, x: Tensor, grid: Tensor) -> Any:
-    return aten._grid_sampler_2d_cpu_fallback_backward(grad, x, grid, 0, 0, False)
-
-
-def qparams(x: Tensor) -> Any:
-    return torch.choose_qparams_optimized(x, 2, 200, 0.16, 8)
-
-
-def pruned(weight: Tensor, mask: Tensor) -> Any:
-    return aten._rowwise_prune(weight, mask, torch.int64)
-
-
-def range_out(out: Tensor) -> Tensor:
-    return torch.range(0, 6, 1.5, out=out)
-
-
 WEIGHT = numbers(4, 8)
 GRID = numbers(2, 5, 6, 2).clamp(-1, 1)
 IMAGE = numbers(2, 3, 7, 7)
-ROWS = torch.tensor([True, False, True, True])
-CASES = {
-    "choose_qparams": (qparams, (torch.tensor([5.0, -3.0]),)),
+CASES: dict[str, Any] = {
+    "choose_qparams": (
+        lambda x: torch.choose_qparams_optimized(x, 2, 200, 0.16, 8),
+        (torch.tensor([5.0, -3.0]),),
+    ),
     "saturate": (aten._saturate_weight_to_fp16, (WEIGHT * 1e5,)),
     "reshape": (aten._reshape_from_tensor, (WEIGHT, torch.tensor([2, 16]))),
-    "rowwise_prune": (pruned, (WEIGHT, ROWS)),
+    "rowwise_prune": (
+        lambda weight, mask: aten._rowwise_prune(weight, mask, torch.int64),
+        (WEIGHT, torch.tensor([True, False, True, True])),
+    ),
     "grid": (grid_sampler, (IMAGE, GRID)),
-    "grid_backward": (grid_sampler_backward, (numbers(2, 3, 5, 6), IMAGE, GRID)),
+    "grid_backward": (
+        lambda *g: aten._grid_sampler_2d_cpu_fallback_backward(*g, 0, 0, False),
+        (numbers(2, 3, 5, 6), IMAGE, GRID),
+    ),
     "sobol": sobol(),
     "sobol_scrambled": sobol("scramble", "forward"),
     "quantize_weight": (aten.fbgemm_linear_quantize_weight, (WEIGHT,)),
-    "range": (range_out, (torch.zeros(5),)),
+    "range": (lambda out: torch.range(0, 6, 1.5, out=out), (torch.zeros(5),)),
 }
 
 
@@ -101,12 +93,10 @@ def test_a_gradient_goes_through_the_fallback_of_grid_sampler():
 
 
 PACKED = {
-    "fbgemm_pack_gemm_matrix_fp16": lambda call, w: call(w),
-    "fbgemm_pack_quantized_matrix": lambda call, w: call(w.to(torch.int8)),
-    "fbgemm_linear_fp16_weight": lambda call, w: call(w, w.cpu(), w[0]),
-    "fbgemm_linear_int8_weight": lambda call, w: call(
-        w, w, w.cpu(), w[0], 1.0, 0, w[0]
-    ),
+    "fbgemm_pack_gemm_matrix_fp16": lambda f, w: f(w),
+    "fbgemm_pack_quantized_matrix": lambda f, w: f(w.to(torch.int8)),
+    "fbgemm_linear_fp16_weight": lambda f, w: f(w, w.cpu(), w[0]),
+    "fbgemm_linear_int8_weight": lambda f, w: f(w, w, w.cpu(), w[0], 1.0, 0, w[0]),
 }
 
 

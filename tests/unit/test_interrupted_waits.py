@@ -150,7 +150,6 @@ def test_a_callback_may_launch_on_its_own_direct_stream(n):
         stream.submit(launch, *xs)
     stream.synchronize()
 
-    at_first = sum(range(n))
-    assert [r[0].item() for r in results] == [
-        at_first + n * i for i in (0, 1, 1, 2, 2, 3)
-    ]
+    first = sum(range(n))
+    found = [r[0].item() for r in results]
+    assert found == [first + n * i for i in (0, 1, 1, 2, 2, 3)]

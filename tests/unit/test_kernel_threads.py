@@ -8,9 +8,7 @@ import pytest
 OPERATOR = """
 import sys, threading
 import torch
-
 seen, meet = [], lambda: None
-
 @torch.library.custom_op("test::threads", mutates_args=(), device_types="cpu")
 def threads(x: torch.Tensor) -> torch.Tensor:
     meet()
@@ -26,13 +24,11 @@ torch.set_num_threads(4)
 x = torch.ones(elements, device="npu")
 every = [torch.npu.Stream() for _ in range(streams)]
 exec("; ".join(sys.argv[3:]))
-
 def on_each(n):
     for stream in every:
         with torch.npu.stream(stream):
             for _ in range(n):
                 threads(x)
-
 torch.npu.synchronize()
 on_each(2)  # the first call of a kind may wait for its result
 torch.npu.synchronize()
@@ -50,7 +46,7 @@ assert torch.get_num_threads() == 4  # the program's own stay
 
 def threads_seen(
     python, streams: int, elements: int, *preparation: str, **changes: str
-) -> list[int]:
+):
     program = OPERATOR + QUEUED + TOGETHER
     out = python(program, str(streams), str(elements), *preparation, **changes)
     return [int(n) for n in out.stdout.split()]
@@ -67,9 +63,7 @@ def threads_seen(
         (2, 100_000, "3", [3, 3]),
     ],
 )
-def test_a_kernel_gets_its_cores_however_many_streams_work(
-    python, streams, elements, cores, expected
-):
+def test_a_kernel_gets_its_cores(python, streams, elements, cores, expected):
     changes = {"NPU_DISPATCH_CORES": cores} if cores else {}
 
     assert threads_seen(python, streams, elements, **changes) == expected
@@ -114,7 +108,6 @@ def on_thread(do, *args):
     thread = threading.Thread(target=do, args=args)
     thread.start()
     thread.join()
-
 torch.set_num_threads(3)
 x = torch.ones(100_000, device="npu")
 threads(x)
@@ -161,7 +154,6 @@ gate.set()
 def call(number):
     torch.set_num_threads(number)
     threads(x)
-
 threads(x)
 on_thread(call, 2)
 threads(x)
@@ -234,15 +226,12 @@ print(torch.get_num_threads())
 IDLE_TEAM = """
 from pathlib import Path
 import torch
-
 def threads():  # without those that come and go with the launches
     names = [f.read_text().strip() for f in Path("/proc/self/task").glob("*/comm")]
     return len(names) - names.count("npu-crowd")
-
 def work():
     y @ y
     torch.npu.synchronize()
-
 torch.set_num_threads(2)
 x, y = torch.rand(1 << 22), torch.rand(1500, 1500).npu()
 work()  # the launcher's team is there
@@ -267,7 +256,6 @@ def test_a_direct_stream_leaves_its_callers_threads_as_they_were(python):
     # those that run on the caller because nothing can infer their shapes.
     program = """
 import torch
-
 direct = torch.npu.SyncLaunchStream()
 x = torch.ones(8, device="npu")
 large = torch.ones(1 << 20, device="npu")
@@ -289,12 +277,10 @@ GRADIENT = """
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
 def gradient(device):
     leaf = w.to(device).detach().clone().requires_grad_()
     F.conv2d(x.to(device), leaf, padding=1).square().sum().backward()
     return leaf.grad.cpu()
-
 torch.set_num_threads(2)
 x, w = torch.rand(2, 64, 40, 40), torch.rand(64, 64, 3, 3)
 expected = gradient("cpu")
@@ -318,3 +304,88 @@ torch.npu.set_stream(torch.npu.Stream())
 )
 def test_a_gradient_is_summed_in_as_many_parts_as_on_cpu(python, before):
     assert python(GRADIENT + before + "\n" + COMPARE).stdout == "True True True\n"
+
+
+# On cpu MKL, within torch's own parallel loop, computes wrong numbers or never ends
+# after torch.set_num_threads(): it counts on threads which a member of an OpenMP team
+# does not have.
+FACTORISES = """
+import numpy, torch
+torch.set_num_threads(2)
+matrices = torch.rand(16, 200, 200, generator=torch.Generator().manual_seed(0))
+matrices += 10 * torch.eye(200)
+expected = numpy.linalg.inv(matrices.numpy())
+x = matrices.npu()
+# OpenMP's other threads have run kernels, and got torch's number.
+(x @ x).softmax(-1).sum().item()
+right = []
+def check(inverses):
+    right.append(numpy.allclose(inverses.cpu().numpy(), expected, atol=1e-5))
+"""
+FACTORISED = {
+    "queued": """
+for _ in range(3):  # the first call of a kind may run on its caller
+    check(torch.linalg.inv(x))
+""",
+    "other-stream": """
+with torch.npu.stream(torch.npu.Stream()):
+    for _ in range(3):
+        check(torch.linalg.solve(x, torch.eye(200, device="npu").expand_as(x)))
+""",
+    "others": """
+lu, pivots = torch.linalg.lu_factor(x)
+check(torch.linalg.lu_solve(lu, pivots, torch.eye(200, device="npu").expand_as(x)))
+signs, logs = torch.linalg.slogdet(x)
+expected_logs = numpy.linalg.slogdet(matrices.numpy())[1]
+right.append(numpy.allclose(logs.cpu().numpy(), expected_logs, atol=1e-3))
+P, L, U = torch.linalg.lu(x)
+right.append(torch.allclose((P @ L @ U).cpu(), matrices, atol=1e-4))
+scaled = matrices.numpy() / 15
+right.append(numpy.allclose(torch.linalg.det(x / 15).cpu().numpy(),
+                            numpy.linalg.det(scaled), rtol=1e-3))
+""",
+    "blocking": """
+with torch.npu.launch_blocking():
+    check(torch.linalg.inv(x))
+with torch.npu.stream(torch.npu.SyncLaunchStream()):
+    check(torch.linalg.inv(x))
+""",
+    "replayed": """
+torch.linalg.inv_ex(x)
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    inverses, _ = torch.linalg.inv_ex(x)
+for _ in range(3):
+    graph.replay()
+    check(inverses)
+""",
+}
+
+
+@pytest.mark.parametrize("calls", FACTORISED.values(), ids=FACTORISED)
+@pytest.mark.parametrize("told", ["torch.set_num_threads(2)", ""], ids=["told", "free"])
+def test_inverses_are_those_of_numpy(python, calls, told):
+    program = FACTORISES.replace("torch.set_num_threads(2)", told)
+    assert python(program + calls + "print(set(right))").stdout == "{True}\n"
+
+
+def test_a_custom_kernel_that_factorises_is_as_on_cpu(python):
+    calls = """
+stream = torch.npu.Stream()
+stream.submit(lambda: check(torch.linalg.inv(matrices)))
+stream.synchronize()
+print(right)
+"""
+    program = FACTORISES.replace("torch.set_num_threads(2)", "")
+    assert python(program + calls).stdout == "[True]\n"
+
+
+def test_a_norm_is_summed_in_as_many_parts_as_on_cpu(python):
+    program = """
+import torch
+torch.set_num_threads(2)
+x = torch.rand(8, 300, 300, generator=torch.Generator().manual_seed(0))
+expected = torch.linalg.vector_norm(x)
+print({torch.equal(torch.linalg.vector_norm(x.npu()).cpu(), expected) for _ in "123"})
+"""
+    assert python(program).stdout == "{True}\n"

@@ -9,79 +9,60 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CPP_LAYERS = {
-    "base": 0,
-    "driver": 1,
-    "stats": 1,
-    "placement": 1.5,
-    "observe": 1.5,
-    "distributed/core": 1.5,
-    "taskqueue": 2,
-    "engine": 2.2,
-    "interop": 2.4,
-    "memory": 3,
-    "graph": 3.5,  # uses memory
-    "plan": 3,
-    "sanitizer": 3,
-    "host": 4,
-    "torch": 4.1,
-    "distributed": 5,
-    "ops": 5,
-    "python": 6,
-}
-ATEN_FROM, PYTHON_FROM = 4, 6
 
-PYTHON_LAYERS = {
-    "_built": -1,
-    "own_python": -1,
-    "drawing": -1,
-    "errors": 0,
-    "config": 0,
-    "import_alias": 0,
-    "sanitizer": 0.7,
-    "stream_names": -1,
-    "variables": 0,
-    "versions": 0,
-    "observe": 0,
-    "observe/segment": 0.5,  # asks config where
-    "_C": 1,
-    "npu": 1,
-    "aio": 2,
-    "inductor": 2,
-    "program": 2,
-    "testing": 2,
-    "whole_step": 2.5,
-    "observe/judge": 2.5,
-    "observe/trace": 2.6,
-    "observe/serve": 2.7,
-    "metrics": 2.8,
-    "distributed": 3,
-    "integrations": 3,
-    "plan": 3,
-    "cli": 4,
-    "pytest_plugin": 4,
-    "__main__": 5,
-}
-NPU_ROOMS = {
-    "runtime": 0,
-    "settings": 1,
-    "monitoring": 1,
-    "streams": 1,
-    "debugging": 1,
-    "memory": 2,
-    "ranges": 2,
-    "graphs": 3,
-    "interop": 3,
-    "patches": 4,
-}
-WITHOUT_TORCH = {"errors", "config", "sanitizer", "drawing", "metrics", "own_python"}
-WITHOUT_TORCH |= {"observe", "variables", "versions", "stream_names"}
+def by_name(layers: dict[float, str]) -> dict[str, float]:
+    return {name: layer for layer, names in layers.items() for name in names.split()}
+
+
+CPP_LAYERS = by_name(
+    {
+        0: "base",
+        1: "driver stats",
+        1.5: "placement observe distributed/core",
+        2: "taskqueue",
+        2.2: "engine",
+        2.4: "interop",
+        3: "memory plan sanitizer",
+        3.5: "graph",  # uses memory
+        4: "host",
+        4.1: "torch",
+        5: "distributed ops",
+        6: "python",
+    }
+)
+ATEN_FROM, PYTHON_FROM = 4, 6
+PYTHON_LAYERS = by_name(
+    {
+        -1: "_built drawing stream_names",
+        0: "errors config import_alias versions observe",
+        0.5: "observe/segment",  # asks config where
+        0.7: "sanitizer",
+        1: "_C npu",
+        2: "aio inductor program testing",
+        2.5: "whole_step observe/judge",
+        2.6: "observe/trace",
+        2.7: "observe/serve",
+        2.8: "metrics",
+        3: "distributed integrations plan",
+        4: "cli pytest_plugin",
+        5: "__main__",
+    }
+)
+NPU_ROOMS = by_name(
+    {
+        0: "runtime",
+        1: "streams",
+        2: "debugging memory",
+        3: "graphs vendor",
+        4: "patches",
+    }
+)
+WITHOUT_TORCH = {"errors", "config", "sanitizer", "drawing", "metrics"}
+WITHOUT_TORCH |= {"observe", "versions", "stream_names"}
 WITHOUT_TORCH |= {f"observe/{room}" for room in ("segment", "judge", "trace", "serve")}
 MAX_LINES = 500
 
-CPP_FILES = sorted(
-    path for suffix in ("*.h", "*.cpp") for path in (ROOT / "csrc").rglob(suffix)
-)
+CPP_FILES = sorted(path for s in ("*.h", "*.cpp") for path in (ROOT / "csrc").rglob(s))
 PYTHON_FILES = sorted((ROOT / "npu_dispatch").rglob("*.py"))
 
 
@@ -97,10 +78,8 @@ def layer_of(path: str) -> str:
 
 def headers_too_high(path: Path) -> Iterator[str]:
     folder = layer_of(str(path.relative_to(ROOT / "csrc")))
-    level = CPP_LAYERS[folder]
-    for header in re.findall(
-        r'^\s*#include\s+[<"]([^>"]+)[>"]', path.read_text(), re.M
-    ):
+    level, text = CPP_LAYERS[folder], path.read_text()
+    for header in re.findall(r'^\s*#include\s+[<"]([^>"]+)[>"]', text, re.M):
         if header.startswith("csrc/"):
             other = layer_of(header.removeprefix("csrc/"))
             allowed = other == folder or CPP_LAYERS[other] < level

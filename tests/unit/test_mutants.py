@@ -33,9 +33,7 @@ int main() {
 """
 
 
-def test_a_program_with_all_mutants_is_the_program_until_one_is_chosen(
-    tmp_path: Path,
-) -> None:
+def test_a_program_with_all_mutants_is_itself_until_one_is_chosen(tmp_path) -> None:
     compiler = need_tool("c++", "g++", "clang++", remedy="install a C++ compiler")
     (tmp_path / "f.cpp").write_text(PROGRAM)
     planted = mutate.without_overlaps(mutate.mutants(tmp_path, "f.cpp"))
@@ -73,9 +71,7 @@ def test_a_program_with_all_mutants_is_the_program_until_one_is_chosen(
         ("a.exchange(1, std::memory_order_seq_cst);", "std::memory_order_acq_rel"),
     ],
 )
-def test_an_order_becomes_the_next_weaker_one_that_the_operation_may_have(
-    tmp_path: Path, before: str, after: str
-) -> None:
+def test_an_order_becomes_the_next_weaker_one(tmp_path, before, after) -> None:
     (tmp_path / "f.cpp").write_text(f"void f() {{\n  {before}\n}}\n")
     (order,) = (m for m in mutate.mutants(tmp_path, "f.cpp") if m.is_order)
     assert after in order.after
@@ -86,8 +82,6 @@ def test_whatever_is_excused_is_a_mutant_of_a_line_that_is_there() -> None:
     folders = {path.split("/")[1] for path, _, _ in entries}
     mutants = [m for folder in folders for m in mutate.in_folder(ROOT, folder)]
 
-    excuse_nothing = [
-        entry for entry in entries if not any(run.excused(m, [entry]) for m in mutants)
-    ]
+    idle = [e for e in entries if not any(run.excused(m, [e]) for m in mutants)]
 
-    assert not excuse_nothing
+    assert not idle

@@ -1,4 +1,4 @@
-"""What is left of a process that was killed, and what tells of it."""
+"""What is left of a process that was killed, what tells of it, and how it is called."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from subprocess import PIPE
@@ -14,12 +16,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+import npu_dispatch
 from npu_dispatch import _C
 from npu_dispatch.cli import main
-from npu_dispatch.observe.judge.postmortem import dead, postmortem_lines
-from npu_dispatch.observe.segment import StatsReader, remains, segment_file
+from npu_dispatch.observe.judge.describe import dead, postmortem_lines
+from npu_dispatch.observe.segment import StatsReader, folders, segment_file
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.proc_stat import has_ended
+from npu_dispatch.observe.segment.script_name import name_of, script_name
 
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
@@ -72,12 +76,10 @@ def test_a_reader_without_descriptors_takes_no_living_process_for_dead():
 CHILD = """
 import multiprocessing, sys
 from pathlib import Path
-
 def work(results):
     import torch
     from npu_dispatch import _C
     results.put((torch.ones(3, device="npu").add(1).tolist(), _C.segment_path()))
-
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     results = context.SimpleQueue()
@@ -91,9 +93,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_child_of_multiprocessing_that_ends_was_not_killed(
-    fresh_python, tmp_path, method
-):
+def test_a_child_that_ends_was_not_killed(fresh_python, tmp_path, method):
     program = tmp_path / "parent.py"
     program.write_text(CHILD)
 
@@ -113,7 +113,7 @@ def killed(fresh_python):
     yield process.pid
     # Whoever finds it dead renames it.
     path = segment_file(process.pid)
-    for name in (path, path.with_name(path.name + remains.SUFFIX)):
+    for name in (path, path.with_name(path.name + folders.SUFFIX)):
         name.unlink(missing_ok=True)
 
 
@@ -145,23 +145,21 @@ def test_a_stream_that_had_hung_is_told_from_one_that_worked():
     torch.ones(1, device="npu")
     with StatsReader(Path(_C.segment_path())) as reader:
         [stream, *_] = reader.streams()
-        hung = {
-            "retired": 4,
-            "submitted": 5,
-            "last_retired_ns": 10**9,
-            "woken_ns": 10**9,
-        }
-        works = {"stream": 7, "last_retired_ns": 9 * 10**9}
+        s = 10**9
+        hung = {"retired": 4, "submitted": 5, "last_retired_ns": s, "woken_ns": s}
+        works = {"stream": 7, "last_retired_ns": 9 * s}
         reader.streams = lambda: [
             stream._replace(held_by=None, **{**hung, **facts}) for facts in ({}, works)
         ]
         reader.open_waits = list
-        told = [x for x in postmortem_lines(reader) if re.search(r"stream \d+: was", x)]
+        told = [
+            x for x in postmortem_lines(reader) if re.search(r"stream \d+: task", x)
+        ]
 
     assert told[0].endswith(
-        "stream 0: was at task 4, no progress for 8 s or more; 1 queued"
+        "stream 0: task 4 runs a task; 1 queued, no progress for 8 s or more"
     )
-    assert told[1].endswith("stream 7: was at task 4; 1 queued")
+    assert told[1].endswith("stream 7: task 4 runs a task; 1 queued")
 
 
 def test_what_is_left_survives_those_who_look_for_living_processes(killed):
@@ -190,26 +188,26 @@ def test_nobody_left_is_said_so():
     result = CliRunner().invoke(main, ["postmortem", "1"])
 
     assert result.exit_code == 1
-    assert "nothing is left of process 1 that was killed" in result.output
+    assert "No crash record for process 1: it exited normally" in result.output
 
 
 def test_the_newest_are_kept_and_none_for_longer_than_its_time(tmp_path):
     now = time.time()
-    for number in range(remains.KEPT_SEGMENTS + 3):
+    for number in range(folders.KEPT_SEGMENTS + 3):
         path = tmp_path / f"{number}.dead"
         path.touch()
         os.utime(path, (now, now - number))
     old = tmp_path / "77.dead"
     old.touch()
-    os.utime(old, (now, now - remains.KEPT_S - 1))
+    os.utime(old, (now, now - folders.KEPT_S - 1))
     living = tmp_path / "99"
     living.touch()
     os.utime(living, (0, 0))
 
-    remains.sweep(tmp_path)
+    folders.sweep(tmp_path)
 
     kept = {path.name for path in tmp_path.iterdir()}
-    expected = {f"{n}.dead" for n in range(remains.KEPT_SEGMENTS)}
+    expected = {f"{n}.dead" for n in range(folders.KEPT_SEGMENTS)}
     assert kept == {*expected, "99"}
 
 
@@ -218,3 +216,53 @@ def test_a_living_process_is_not_taken_for_a_dead_one():
     assert path not in dead()
     with StatsReader(path) as reader:
         assert reader.info.pid == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py", "train.py"),
+        ("/usr/bin/python3.11 -u -X dev /long/way/train.py --lr 1", "train.py"),
+        ("python -m pytest tests", "-m pytest"),
+        ("python -W ignore -m torch.distributed.run a.py", "-m torch.distributed.run"),
+        ("python -c print", "python -c"),
+        ("python", "python"),
+        ("python /v/bin/npu-dispatch run --torch-npu examples/gpt.py 3", "gpt.py"),
+        ("npu-dispatch run --json -o out.json train.py", "train.py"),
+        ("python -m npu_dispatch sanitize -m package.train", "-m package.train"),
+        ("python -m npu_dispatch serve", "-m npu_dispatch"),
+        ("/v/bin/python /v/bin/npu-dispatch serve", "npu-dispatch"),
+        ("/opt/server --port 1", "server"),
+        ("", ""),
+    ],
+)
+def test_a_command_has_a_name(command, name):
+    assert script_name(command.split(" ")) == name
+
+
+def test_a_worker_of_multiprocessing_is_told_from_python_c():
+    code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)"
+
+    command = ["python", "-c", code, "--multiprocessing-fork"]
+    assert script_name(command) == "multiprocessing"
+
+
+def test_a_process_is_named_by_its_segment_also_when_it_is_dead(tmp_path):
+    script = tmp_path / "train it.py"
+    script.write_text(
+        "import os, signal, torch\n"
+        "torch.ones(2, device='npu')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-u", script, "--lr", "1"])
+    child.wait()
+
+    [path] = dead(child.pid)
+    with StatsReader(path) as reader:
+        info, lines = reader.info, list(postmortem_lines(reader))
+
+    assert name_of(info) == "train it.py"
+    assert info.command[-2:] == ("--lr", "1")
+    assert info.package == npu_dispatch.__version__
+    assert torch.__version__.startswith(info.torch)
+    assert lines[0].startswith(f"process {child.pid}, train it.py")

@@ -6,15 +6,11 @@ the public API of others. Here it is compiled both ways into a module of its own
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+from c_library import compiled, loaded
 
 ROOT = Path(__file__).parents[2]
 MODULE = r"""
@@ -55,25 +51,13 @@ PyMODINIT_FUNC PyInit_frames() { return PyModule_Create(&module); }
 
 @pytest.fixture(scope="module", params=["known", "public"])
 def frames(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    (folder / "frames.cpp").write_text(MODULE)
-    library = folder / f"frames{sysconfig.get_config_var('EXT_SUFFIX')}"
-    subprocess.run(
-        [
-            shutil.which("g++") or "c++",
-            *("-std=c++20", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"),
-            *(["-DNPU_PUBLIC_FRAMES"] if request.param == "public" else []),
-            *(f"-I{ROOT}", f"-I{sysconfig.get_paths()['include']}"),
-            *(str(folder / "frames.cpp"), str(ROOT / "csrc/python/python_frames.cpp")),
-            *("-o", str(library)),
-        ],
-        check=True,
-    )
-    loader = importlib.machinery.ExtensionFileLoader("frames", str(library))
-    spec = importlib.util.spec_from_loader("frames", loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    source = tmp_path_factory.mktemp(request.param) / "frames.cpp"
+    source.write_text(MODULE)
+    flags = ["-std=c++20", "-Wextra", f"-I{ROOT}"]
+    if request.param == "public":
+        flags.append("-DNPU_PUBLIC_FRAMES")
+    reader = str(ROOT / "csrc/python/python_frames.cpp")
+    return loaded(compiled(source, *flags, reader, compiler="c++"))
 
 
 def stack_by_python():

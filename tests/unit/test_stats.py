@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +13,14 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
+from npu_dispatch.observe import segment as stats
 from npu_dispatch.observe.judge.summary import Watch
 from npu_dispatch.observe.segment import (
     LAYOUT_VERSION,
     OFFSETS,
-    SAMPLE_PERIOD,
-    WAIT_REASONS,
     Histogram,
-    StatsError,
     StatsReader,
-    segment_file,
+    clock,
 )
 
 DEVICES, STREAMS = 2, 3
@@ -49,14 +50,11 @@ def in_stream(name: str, index: int = 0) -> int:
     return block + OFFSETS[f"StreamBlock.{name}"]
 
 
-def test_offsets_are_those_of_the_engine():
+def test_offsets_sizes_counts_and_versions_are_those_of_the_engine():
     layout = _C.segment_layout()
 
-    assert {name: layout.get(name) for name in OFFSETS} == OFFSETS
-
-
-def test_layout_version_is_the_engines():
-    assert _C.segment_layout()["kLayoutVersion"] == LAYOUT_VERSION
+    assert {name: OFFSETS.get(name) for name in layout} == layout
+    assert layout["kLayoutVersion"] == LAYOUT_VERSION
 
 
 @pytest.mark.parametrize(
@@ -96,14 +94,14 @@ def test_device_waits_are_named(write_segment):
         [device] = reader.devices()
 
     assert device.device == 1
-    assert device.wait_ns[WAIT_REASONS[1]] == 1234
+    assert device.wait_ns[stats.WAIT_REASONS[1]] == 1234
 
 
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
     path = write_segment(version=LAYOUT_VERSION + 1)
 
     versions = f"expected layout {LAYOUT_VERSION}, found {LAYOUT_VERSION + 1}"
-    with pytest.raises(StatsError, match=versions):
+    with pytest.raises(stats.StatsError, match=versions):
         StatsReader(path)
 
 
@@ -112,7 +110,7 @@ def test_refuses_another_file(tmp_path: Path, data: bytes):
     path = tmp_path / "other"
     path.write_bytes(data)
 
-    with pytest.raises(StatsError):
+    with pytest.raises(stats.StatsError):
         StatsReader(path)
 
 
@@ -139,7 +137,7 @@ def test_histograms_add_up():
 
 def is_sampled(task: int) -> bool:
     """Return what is_sampled() of csrc/stats/layout.h does."""
-    return task * 0x9E3779B9 % 2**32 < 2**32 // SAMPLE_PERIOD
+    return task * 0x9E3779B9 % 2**32 < 2**32 // stats.SAMPLE_PERIOD
 
 
 def test_the_engine_counts_launches_and_memory():
@@ -150,7 +148,7 @@ def test_the_engine_counts_launches_and_memory():
         a.add_(1)
     first = _C.stream_tail(0, 0)
     torch.npu.synchronize()
-    with StatsReader(segment_file()) as reader:
+    with StatsReader(stats.segment_file()) as reader:
         before = reader.streams()[0]
 
         for _ in range(32):
@@ -169,9 +167,62 @@ def test_the_summary_counts_a_launch_once_on_either_kind_of_stream():
     a = torch.ones(3, device="npu")
     for stream in (torch.npu.Stream(), torch.npu.SyncLaunchStream()):
         torch.npu.synchronize()
-        before = Watch().figures().launches
+        before = Watch().figures()["launches"]
         with torch.npu.stream(stream):
             for _ in range(5):
                 a.add_(1)
         torch.npu.synchronize()
-        assert Watch().figures().launches == before + 5
+        assert Watch().figures()["launches"] == before + 5
+
+
+S = 10**9
+DAY_NS = 86_400 * S
+START_NS = 1_700_000_000 * S
+
+
+class Machine:
+    """Two clocks that go on by 50 ns at each reading, and at times stop for long."""
+
+    def __init__(self, stops: Iterator[int]) -> None:
+        self.stops = stops
+        self.uptime_ns = DAY_NS
+        self.offset_ns = START_NS
+
+    def monotonic_ns(self) -> int:
+        self.uptime_ns += 50 + next(self.stops)
+        return self.uptime_ns
+
+    def time_ns(self) -> int:
+        return self.monotonic_ns() + self.offset_ns
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    # The scheduler takes the processor away for 8 ms at every seventh reading.
+    machine = Machine(itertools.cycle((0, 0, 8_000_000, 0, 0, 0, 3)))
+    monkeypatch.setattr(time, "monotonic_ns", machine.monotonic_ns)
+    monkeypatch.setattr(time, "time_ns", machine.time_ns)
+    monkeypatch.setattr(clock, "_known_ns", None)
+    return machine
+
+
+def test_a_moment_has_one_date_however_late_a_thread_reads_the_clocks(machine: Machine):
+    dates = {clock.unix_ns(5 * S) for _ in range(100)}
+
+    assert len(dates) == 1
+    assert abs(dates.pop() - (START_NS + 5 * S)) < 1000
+
+
+@pytest.mark.parametrize("step", [5 * S, -5 * S, 2_000_000])
+def test_it_follows_a_date_that_is_set_at_once(machine: Machine, step: int):
+    before = clock.unix_offset_ns()
+    machine.offset_ns += step
+
+    assert abs(clock.unix_offset_ns() - before - step) < 1000
+
+
+def test_it_is_the_offset_of_this_machines_clocks():
+    # Read before and after: the date of now lies between.
+    before = time.time_ns()
+    now = clock.unix_ns(time.monotonic_ns())
+    assert before - 1_000_000 <= now <= time.time_ns() + 1_000_000

@@ -37,14 +37,8 @@ WAITS = {
     "tolist": (lambda x: x.tolist(), "aten::copy_ (copy)"),
     "equal": (lambda x: torch.equal(x, x), "aten::equal (item)"),
     "nonzero": (lambda x: x.nonzero(), "aten::nonzero (operator)"),
-    "masked_select": (
-        lambda x: x.masked_select(x > 3),
-        "aten::masked_select (operator)",
-    ),
-    "large pageable copy": (
-        lambda x: torch.zeros(2 << 20).npu(),
-        "aten::copy_ (h2d)",
-    ),
+    "masked": (lambda x: x.masked_select(x > 3), "aten::masked_select (operator)"),
+    "large pageable copy": (lambda x: torch.zeros(2 << 20).npu(), "aten::copy_ (h2d)"),
 }
 NO_WAITS = {
     "add": lambda x: x + 1,
@@ -89,16 +83,14 @@ def test_python_shows_one_warning_for_a_line_in_a_loop():
     assert len([w for w in caught if w.category is HostSyncWarning]) == 1
 
 
-@pytest.mark.parametrize(
-    "waits", [lambda x: x.cpu(), lambda _: torch.npu.synchronize()]
-)
-def test_a_wait_without_a_launch_since_the_last_one_is_not_told_of(waits):
+@pytest.mark.parametrize("wait", [lambda x: x.cpu(), lambda _: torch.npu.synchronize()])
+def test_a_wait_without_a_launch_since_the_last_one_is_not_told_of(wait):
     x = ready()
     torch.npu.set_sync_debug_mode("warn")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x.add_(1)
-        waits(x)
+        wait(x)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -136,11 +128,8 @@ def test_what_does_not_wait_is_not_caught(name):
 def test_error_does_not_wait():
     """The stream stays held: waiting would never end."""
     x = ready()
-    with (
-        Held(),
-        torch.npu.sync_guard("error"),
-        pytest.raises(HostSyncError, match="1 q"),
-    ):
+    refused = pytest.raises(HostSyncError, match="1 q")
+    with Held(), torch.npu.sync_guard("error"), refused:
         x[0].item()
     assert x[0].item() == 0
 
@@ -296,3 +285,59 @@ def test_each_mode_but_the_default_is_called_a_prototype(mode):
             torch.npu.set_sync_debug_mode("default")
 
     assert [w.filename for w in told] == [__file__] * 2
+
+
+@pytest.fixture
+def held():
+    with held_stream(torch.ones(2).npu()) as stream_and_gate:
+        yield stream_and_gate
+
+
+DIRECT_WAITS = {
+    "wait_stream": lambda direct, stream: direct.wait_stream(stream),
+    "wait_event": lambda direct, stream: direct.wait_event(stream.record_event()),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT_WAITS)
+def test_the_work_waited_for_may_need_the_interpreter(held, name):
+    stream, gate = held
+    direct = torch.npu.SyncLaunchStream()
+    with released_when_waiting("event_sync", gate):
+        DIRECT_WAITS[name](direct, stream)
+
+    assert gate.is_set()
+    assert stream.query()
+
+
+@pytest.mark.parametrize("name", DIRECT_WAITS)
+def test_a_guard_refuses_the_wait(held, name):
+    stream, gate = held
+    direct = torch.npu.SyncLaunchStream()
+
+    with (
+        torch.npu.sync_guard("error", explicit=True),
+        pytest.raises(torch.npu.HostSyncError, match="a SyncLaunchStream's wait"),
+    ):
+        DIRECT_WAITS[name](direct, stream)
+
+    assert not gate.is_set()
+    assert not stream.query()
+
+
+def test_the_report_has_the_wait(held):
+    stream, gate = held
+    torch.npu.reset_sync_report()
+    with released_when_waiting("event_sync", gate):
+        torch.npu.SyncLaunchStream().wait_stream(stream)
+
+    [site] = torch.npu.sync_report()
+    assert site.reason == "event_sync"
+    assert "test_the_report_has_the_wait" in site.where
+
+
+def test_what_is_done_is_not_waited_for():
+    stream = torch.npu.Stream()
+    stream.synchronize()
+    with torch.npu.sync_guard("error", explicit=True):
+        torch.npu.SyncLaunchStream().wait_stream(stream)

@@ -1,15 +1,25 @@
-"""Files that other processes write are not trusted: they hang and kill nobody."""
+"""Files that other processes write are not trusted: they hang and kill nobody.
+
+`make torture` damages files for as long as there is time (tests/torture).
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
+import random
 import struct
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, strategies as st
+from missing import need_module
 
 from npu_dispatch import _C
+from npu_dispatch.observe.judge import flight_recorder
 from npu_dispatch.observe.judge.flight_recorder import load
 from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
 from npu_dispatch.observe.segment.collectives import read_log
@@ -21,7 +31,14 @@ from npu_dispatch.observe.segment.untrusted_file import (
     open_untrusted,
 )
 from npu_dispatch.observe.serve.admin import ask_launch_blocking
-from npu_dispatch.observe.trace.trace_file import RECORD, TraceError, TraceFile
+from npu_dispatch.observe.trace.trace_file import (
+    RECORD,
+    TraceError,
+    TraceFile,
+    trace_path,
+)
+from tests.torture.damaged_files import attempt, mutated, shuffled
+from tests.torture.guided import KINDS, campaign
 
 EVERYBODY_WRITES = 0o666
 HUGE = 1 << 40  # the size of a file that takes no memory
@@ -36,50 +53,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def make_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def make_link(path: Path) -> None:
-    path.rename(path.with_name("there"))
-    path.symlink_to("there")
-
-
-def make_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def make_writable(path: Path) -> None:
-    path.chmod(EVERYBODY_WRITES)
-
-
-def make_folder_writable(path: Path) -> None:
-    path.parent.chmod(0o777)
-
-
-def give_away(path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.chown(path, 4711, -1)
-
-
-def give_folder_away(path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives folders away")
-    os.chown(path.parent, 4711, -1)
-
-
-PLANTS = [
-    make_fifo,
-    make_link,
-    make_folder,
-    make_writable,
-    make_folder_writable,
-    give_away,
-    give_folder_away,
-]
+# What becomes of a file, by what somebody else does.
+PLANTS: dict[str, Callable[[Path], object]] = {
+    "fifo": lambda path: (path.unlink(), os.mkfifo(path)),
+    "link": lambda path: (path.rename(path.parent / "x"), path.symlink_to("x")),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "writable": lambda path: path.chmod(EVERYBODY_WRITES),
+    "folder writable": lambda path: path.parent.chmod(0o777),
+    "given away": lambda path: os.chown(path, 4711, -1),
+    "folder given away": lambda path: os.chown(path.parent, 4711, -1),
+}
 READERS = {
     "segment": (StatsReader, (StatsError, OSError)),
     "trace": (TraceFile, TraceError),
@@ -88,10 +71,12 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize(("read", "error"), READERS.values(), ids=READERS)
 def test_what_no_process_of_ours_made_is_refused(file: Path, plant, read, error):
-    plant(file)
+    if "away" in plant and os.geteuid():
+        pytest.skip("only root gives files away")
+    PLANTS[plant](file)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
     with pytest.raises(error):
@@ -149,10 +134,13 @@ def test_a_segment_that_is_cut_short_is_an_error(tmp_path: Path):
             reader.streams()
 
 
-def test_a_trace_that_is_cut_short_is_an_error(file: Path):
+def own_trace() -> bytearray:
     torch.ones(1, device="npu")  # a process that uses the device has a trace file
-    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
-    file.write_bytes(Path(source).read_bytes())
+    return bytearray(trace_path(os.getpid()).read_bytes())
+
+
+def test_a_trace_that_is_cut_short_is_an_error(file: Path):
+    file.write_bytes(own_trace())
     with TraceFile(file) as trace:
         os.truncate(file, 10)
 
@@ -164,9 +152,7 @@ def test_a_trace_that_is_cut_short_is_an_error(file: Path):
 
 # It was read as that many names of no letters, whatever memory they took.
 def test_a_trace_that_claims_more_names_than_there_can_be_is_an_error(file: Path):
-    torch.ones(1, device="npu")
-    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
-    damaged = bytearray(Path(source).read_bytes())
+    damaged = own_trace()
     names_at, kept = struct.unpack_from("<II", damaged, 80)  # csrc/observe/trace.h
     struct.pack_into("<I", damaged, 92, kept)
     file.write_bytes(damaged)
@@ -181,17 +167,13 @@ def test_a_trace_that_claims_more_names_than_there_can_be_is_an_error(file: Path
 
 @pytest.mark.parametrize(
     ("what", "counts"),
-    {
-        "devices": (MANY, 1, 1),
-        "streams": (1, MANY, 1),
-        "names": (1, 1, MANY),
-    }.items(),
+    {"devices": (MANY, 1, 1), "streams": (1, MANY, 1), "names": (1, 1, MANY)}.items(),
 )
 def test_a_segment_claims_no_more_than_the_layout_has(file: Path, what, counts):
     devices, streams, names = counts
-    head = HEADER.unpack_from(Path(_C.segment_path()).read_bytes())
+    head = HEADER.struct.unpack_from(Path(_C.segment_path()).read_bytes())
     fields = [*head[:4], devices, head[5], streams, head[7], names, *head[9:]]
-    file.write_bytes(HEADER.pack(*fields))
+    file.write_bytes(HEADER.struct.pack(*fields))
     os.truncate(file, HUGE)
 
     with pytest.raises(StatsError, match=f"{what}, found {MANY}"):
@@ -200,9 +182,7 @@ def test_a_segment_claims_no_more_than_the_layout_has(file: Path, what, counts):
 
 @pytest.mark.parametrize("counts", [(MANY, 1), (1, MANY)], ids=["rings", "records"])
 def test_a_trace_claims_no_more_than_the_layout_has(file: Path, counts):
-    torch.ones(1, device="npu")
-    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
-    damaged = bytearray(Path(source).read_bytes()[:PAGE])
+    damaged = own_trace()[:PAGE]
     ring = counts[1] * RECORD.itemsize + 64
     struct.pack_into("<2I2Q", damaged, 56, *counts, PAGE, ring)
     file.write_bytes(damaged)
@@ -269,3 +249,95 @@ def test_reading_takes_no_memory_of_the_file_system():
         reader.waits_by_site()
 
     assert segment.stat().st_blocks == before
+
+
+CALL = {
+    "collective_seq_id": 3, "p2p_seq_id": 0, "op_id": 3, "is_p2p": False,
+    "profiling_name": "hccl:all_reduce", "process_group": ("0", "default"),
+    "time_created_ns": 5, "time_discovered_started_ns": 6,
+    "time_discovered_completed_ns": None, "input_sizes": [[4]],
+    "input_dtypes": ["Float"], "output_sizes": [[4]], "output_dtypes": ["Float"],
+    "state": "started", "retired": False, "timeout_ms": 1000, "frames": [],
+    "record_id": 0, "pg_id": 0,
+}  # fmt: skip
+GROUP = {"name": "0", "desc": "default", "ranks": "[0, 1]"}
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory) -> dict[str, bytes]:
+    x = torch.ones(4, device="npu")
+    for _ in range(50):
+        x = x + 1
+    x.sum().item()
+    with trace_path(os.getpid()).open("rb") as trace:
+        beginning = trace.read(1 << 19)
+    segment = Path(_C.segment_path()).read_bytes()
+    dump = {
+        "version": "2.10", "pg_config": {"0": GROUP}, "pg_status": {},
+        "entries": [CALL], "rank": 0,
+    }  # fmt: skip
+    return {
+        "segment": segment, "watched": segment, "trace": beginning,
+        "dump": pickle.dumps(dump),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def damaged_file(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("damaged") / "9"
+
+
+@pytest.mark.parametrize("kind", ["segment", "watched", "trace", "dump"])
+def test_a_file_is_read_or_refused(kind: str, originals, damaged_file: Path):
+    assert attempt(kind, damaged_file, originals[kind]) == ""
+
+    @given(st.randoms(use_true_random=False))
+    def refuses(rng: random.Random) -> None:
+        assert attempt(kind, damaged_file, mutated(originals[kind], rng)) == ""
+
+    refuses()
+
+
+def test_a_dump_of_other_types_is_read_or_refused(originals, damaged_file: Path):
+    @given(st.randoms(use_true_random=False))
+    def refuses(rng: random.Random) -> None:
+        assert attempt("dump", damaged_file, shuffled(originals["dump"], rng)) == ""
+
+    refuses()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pickle.EMPTY_DICT + pickle.LONG_BINPUT + struct.pack("<I", 100 << 20),
+        pickle.BYTEARRAY8 + struct.pack("<Q", 100 << 20),
+    ],
+    ids=["memo", "bytearray"],
+)
+def test_a_large_size_in_a_dump_takes_no_memory(damaged_file: Path, entry):
+    damaged_file.write_bytes(pickle.PROTO + b"\x05" + entry + pickle.STOP)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a flight recorder's dump"):
+            flight_recorder.load(damaged_file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1 << 20
+
+
+SECONDS = 60
+SEED = int(os.environ.get("NPU_TEST_SEED", "0"))
+CORPUS = Path(__file__).resolve().parents[2] / "out" / "guided"  # of all nights
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_ends_a_reader(kind: str):
+    need_module("atheris")
+    told = campaign(kind, SECONDS, SEED % (1 << 31), CORPUS / kind)
+
+    assert told["findings"] == []
+    assert told["executions"] > 100

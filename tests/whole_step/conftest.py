@@ -1,7 +1,5 @@
 """Each test starts with no compiled code, so that none recompiles for another."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

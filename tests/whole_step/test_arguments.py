@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim import LBFGS
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import npu_dispatch
 
 
+def trained(model: Any = None, kind: Any = torch.optim.SGD) -> dict[str, Any]:
+    model = model or nn.Linear(4, 2).npu()
+    return {"model": model, "optimizer": kind(model.parameters(), lr=0.1)}
+
+
 def given(**other: Any) -> dict[str, Any]:
-    model = nn.Linear(4, 2).npu()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return {"model": model, "optimizer": optimizer, "loss_fn": F.mse_loss} | other
+    return trained() | {"loss_fn": F.mse_loss} | other
 
 
-def on_cpu() -> dict[str, Any]:
-    model = nn.Linear(4, 2)
-    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
-
-
-def of_another() -> dict[str, Any]:
-    other = nn.Linear(4, 2).npu()
-    return {"optimizer": torch.optim.SGD(other.parameters(), lr=0.1)}
-
-
-def lbfgs() -> dict[str, Any]:
-    model = nn.Linear(4, 2).npu()
-    return {"model": model, "optimizer": torch.optim.LBFGS(model.parameters())}
+ON_CPU = "on one npu, found them on cpu: call model.npu()"
 
 
 class Own(torch.optim.SGD):
     pass
 
 
-def of_another_library() -> dict[str, Any]:
-    model = nn.Linear(4, 2).npu()
-    return {"model": model, "optimizer": Own(model.parameters(), lr=0.1)}
+def scheduled(kind: Any, *options: Any) -> dict[str, Any]:
+    own = trained()
+    return own | {"scheduler": kind(own["optimizer"], *options)}
 
 
-def plateau() -> dict[str, Any]:
-    plain = given()
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(plain["optimizer"])
-    return plain | {"scheduler": schedule}
-
-
-def schedule_of_another() -> dict[str, Any]:
-    schedule = torch.optim.lr_scheduler.StepLR(given()["optimizer"], 1)
-    return {"scheduler": schedule}
+def of_another(part: str) -> dict[str, Any]:
+    return {part: scheduled(StepLR, 1)[part]}
 
 
 @pytest.mark.parametrize(
@@ -59,12 +47,16 @@ def schedule_of_another() -> dict[str, Any]:
         ({"model": F.relu}, TypeError, "torch.nn.Module, got function"),
         ({"optimizer": 3}, TypeError, "Optimizer, got int"),
         ({"loss_fn": "mse"}, TypeError, "callable or None, got str"),
-        (lbfgs, TypeError, "several times in a step"),
-        (of_another_library, TypeError, "What others read in step() is unknown"),
-        (on_cpu, ValueError, "on one npu, found them on cpu: call model.npu()"),
-        (of_another, ValueError, "has none of them"),
-        (plateau, TypeError, "takes a metric"),
-        (schedule_of_another, ValueError, "another optimizer"),
+        (partial(trained, kind=LBFGS), TypeError, "several times in a step"),
+        (
+            partial(trained, kind=Own),
+            TypeError,
+            "What others read in step() is unknown",
+        ),
+        (partial(trained, nn.Linear(4, 2)), ValueError, ON_CPU),
+        (partial(of_another, "optimizer"), ValueError, "has none of them"),
+        (partial(scheduled, ReduceLROnPlateau), TypeError, "takes a metric"),
+        (partial(of_another, "scheduler"), ValueError, "another optimizer"),
         ({"scheduler": 3}, TypeError, "step() method, got int"),
         ({"scaler": 3}, TypeError, "GradScaler, got int"),
         ({"accumulate": 0}, ValueError, "above 0, got 0"),
@@ -78,27 +70,23 @@ def schedule_of_another() -> dict[str, Any]:
 def test_what_compile_step_refuses(wrong: Any, error: type[Exception], text: str):
     arguments = given(**(wrong() if callable(wrong) else wrong))
 
-    with pytest.raises(error) as raised:
+    with pytest.raises(error, match=re.escape(text)):
         npu_dispatch.compile_step(**arguments)
-
-    assert text in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("loss_fn", "error", "text"),
+    ("loss_fn", "text"),
     [
-        (lambda x, y: x - y, TypeError, "gave [3, 2]"),
-        (lambda x, y: "loss", TypeError, "loss_fn (or the model, without loss_fn)"),
-        (lambda x, y: {"cost": x.sum()}, TypeError, '"loss" of a mapping'),
+        (lambda x, y: x - y, "gave [3, 2]"),
+        (lambda x, y: "loss", "loss_fn (or the model, without loss_fn)"),
+        (lambda x, y: {"cost": x.sum()}, '"loss" of a mapping'),
     ],
 )
-def test_losses_that_nothing_can_begin_from(loss_fn: Any, error: Any, text: str):
+def test_losses_that_nothing_can_begin_from(loss_fn: Any, text: str):
     step = npu_dispatch.compile_step(**given(loss_fn=loss_fn), backend="eager")
 
-    with pytest.raises(error) as raised:
+    with pytest.raises(TypeError, match=re.escape(text)):
         step(torch.ones(3, 4), torch.ones(3, 2))
-
-    assert text in str(raised.value)
 
 
 def test_a_step_needs_gradients():

@@ -6,14 +6,15 @@ tests/inductor; the loops run eagerly on npu.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from step_loop import Both, batches, classifier, twins
-from torch import nn
+from step_loop import Both, batches, classifier, plain_loop, twins
+from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 import npu_dispatch
@@ -21,29 +22,9 @@ import npu_dispatch
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def check(
-    model: nn.Module,
-    kind: str,
-    options: dict[str, Any],
-    *,
-    count: int = 8,
-    backend: str = "eager",
-    schedule: Any = None,
-    scaler: Any = None,
-    loss_fn: Any = F.cross_entropy,
-    **loop: Any,
-) -> Any:
+def check(kind, options, count=8, model=None, backend="eager", loop=None, **how):
     """Train twins by both; return the step, for what else a test asks."""
-    both = Both(
-        model,
-        kind,
-        step={"backend": backend},
-        loop=loop,
-        scheduler=schedule,
-        scaler=scaler,
-        loss_fn=loss_fn,
-        **options,
-    )
+    both = Both(model, kind, step={"backend": backend}, loop=loop, **how, **options)
     both.train((x.npu(), y.npu()) for x, y in batches(count))
 
     both.compare(both.step.captures)
@@ -53,7 +34,7 @@ def check(
         assert {k: ours[k] for k in ours if k != "params"} == {
             k: theirs[k] for k in theirs if k != "params"
         }
-    if scaler:
+    if "scaler" in how:
         assert both.scalers[1].state_dict() == both.scalers[0].state_dict()
     assert both.step.replays >= count // 2 - 1
     assert all(p.grad is None or not p.grad.any() for p in both.ours.parameters())
@@ -79,7 +60,7 @@ def check(
     ],
 )
 def test_an_optimizer_takes_its_steps(kind: str, options: dict[str, Any]):
-    step = check(classifier(), kind, options)
+    step = check(kind, options)
 
     assert step.captures == 1
 
@@ -87,11 +68,10 @@ def test_an_optimizer_takes_its_steps(kind: str, options: dict[str, Any]):
 @pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop"])
 def test_compiled_by_inductor(kind: str):
     step = check(
-        classifier(),
         kind,
         {"lr": 0.01},
-        schedule=lambda o: lr_scheduler.ExponentialLR(o, 0.8),
-        clip_grad_norm=0.05,
+        scheduler=lambda o: lr_scheduler.ExponentialLR(o, 0.8),
+        loop={"clip_grad_norm": 0.05},
         backend="inductor",
     )
 
@@ -108,7 +88,7 @@ def test_compiled_by_inductor(kind: str):
     ],
 )
 def test_a_schedulers_rate_needs_no_new_graph(schedule: Any):
-    step = check(classifier(), "AdamW", {"lr": 0.01}, schedule=schedule)
+    step = check("AdamW", {"lr": 0.01}, scheduler=schedule)
 
     assert step.captures == 1
 
@@ -121,19 +101,12 @@ def test_a_schedulers_rate_needs_no_new_graph(schedule: Any):
         ("RMSprop", {"lr": 0.01, "momentum": 0.5}, {}),
     ],
 )
-def test_a_number_that_changes_at_each_step_ends_the_captures(
-    kind: str, options: dict[str, Any], loop: dict[str, Any]
-):
-    both = Both(
-        kind=kind,
-        scheduler=lambda o: lr_scheduler.OneCycleLR(o, 0.01, total_steps=40),
-        loop=loop,
-        **options,
-    )
+def test_a_number_that_changes_at_each_step_ends_the_captures(kind, options, loop):
+    one_cycle = lambda o: lr_scheduler.OneCycleLR(o, 0.01, total_steps=40)  # noqa: E731
+    both = Both(kind=kind, scheduler=one_cycle, loop=loop, **options)
+    said = rf"{kind}.param_groups\[0\]\.\w+, which changes"
 
-    with pytest.warns(
-        UserWarning, match=rf"{kind}.param_groups\[0\]\.\w+, which changes"
-    ):
+    with pytest.warns(UserWarning, match=said):
         both.train(batches(24))
 
     both.compare()
@@ -142,13 +115,13 @@ def test_a_number_that_changes_at_each_step_ends_the_captures(
 @pytest.mark.parametrize("kind", ["SGD", "RMSprop"])
 @pytest.mark.parametrize("how", [{"clip_grad_norm": 0.05}, {"clip_grad_value": 0.001}])
 def test_gradients_are_clipped(kind: str, how: dict[str, float]):
-    check(classifier(), kind, {"lr": 0.01}, **how)
+    check(kind, {"lr": 0.01}, loop=how)
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])
 def test_gradients_accumulate(accumulate: int):
-    how = {"accumulate": accumulate, "count": 6 * accumulate, "clip_grad_norm": 0.1}
-    step = check(classifier(), "AdamW", {"lr": 0.01}, **how)
+    loop = {"accumulate": accumulate, "clip_grad_norm": 0.1}
+    step = check("AdamW", {"lr": 0.01}, count=6 * accumulate, loop=loop)
 
     assert step.captures == 2
 
@@ -164,12 +137,9 @@ def large_scale() -> Any:
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
 @pytest.mark.parametrize("loop", [{}, {"clip_grad_value": 0.01}])
-def test_a_grad_scaler_skips_infinite_gradients_without_a_wait(
-    kind: str, loop: dict[str, Any]
-):
-    options = {"lr": 0.01}
-    how = {"scaler": large_scale, "loss_fn": scaled, "count": 16, **loop}
-    step = check(classifier(), kind, options, **how)
+def test_a_grad_scaler_skips_infinite_gradients_without_a_wait(kind, loop):
+    how = {"scaler": large_scale, "loss_fn": scaled, "count": 16, "loop": loop}
+    step = check(kind, {"lr": 0.01}, **how)
 
     assert step._training.scaler.get_scale() < 2.0**127, "none was infinite"
 
@@ -218,8 +188,8 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_tied_frozen_and_unused_parameters(accumulate: int):
     torch.manual_seed(0)
-    options = {"lr": 0.01, "weight_decay": 0.1}
-    check(Tied(), "AdamW", options, accumulate=accumulate, count=8 * accumulate)
+    how = {"loop": {"accumulate": accumulate}, "count": 8 * accumulate}
+    check("AdamW", {"lr": 0.01, "weight_decay": 0.1}, model=Tied(), **how)
 
 
 def test_dropout_draws_what_eager_code_draws():
@@ -327,3 +297,52 @@ def test_on_each_device_and_with_launch_blocking(device: str, blocking: str, pyt
     """npu:0 is the current device."""
     environment = {"NPU_DISPATCH_DEVICES": "2", "NPU_LAUNCH_BLOCKING": blocking}
     python(PROGRAM.replace("DEVICE", repr(device)), **environment)
+
+
+class Product(nn.Module):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def with_gaps() -> Tensor:
+    return (torch.arange(32.0).reshape(4, 8) / 32).npu()[:, ::2]
+
+
+def transposed() -> Tensor:
+    return (torch.arange(16.0).reshape(4, 4) / 16).npu().t()
+
+
+@pytest.mark.filterwarnings("ignore:compile_step runs eagerly")  # Adagrad
+@pytest.mark.parametrize("make", [with_gaps, transposed])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop"])
+def test_a_parameter_is_updated_where_it_is(make, kind):
+    options = {"SGD": {"momentum": 0.9}, "Adam": {"amsgrad": True}}.get(kind, {})
+    both = Both(Product(make()), kind, loss_fn=F.mse_loss, **options)
+
+    both.train((x, x + 1) for x in torch.rand(8, 3, 4))
+
+    both.compare()
+    assert both.step.captures == (kind != "Adagrad")
+
+
+def test_state_of_another_layout_is_used_as_the_plain_loop_uses_it():
+    """A checkpoint may have it in the default layout."""
+    both = Both(Product(transposed()), "AdamW", loss_fn=F.mse_loss)
+    data = [(x, x + 1) for x in torch.rand(8, 3, 4)]
+    for model, optimizer in (
+        (both.theirs, both.their_optimizer),
+        (both.ours, both.our_optimizer),
+    ):
+        plain_loop(model, optimizer, data[:1], loss_fn=F.mse_loss)
+        state = copy.deepcopy(optimizer.state_dict())
+        for name in ("exp_avg", "exp_avg_sq"):
+            state["state"][0][name] = state["state"][0][name].contiguous()
+        optimizer.load_state_dict(state)
+
+    both.train(data[1:])
+
+    both.compare(1)

@@ -49,15 +49,12 @@ class Model(nn.Module):
         return self.layers(x)
 
 
+# What the model does, and what the line has that is named.
 @pytest.mark.parametrize(
     ("what", "where"),
     [
-        ("waits", "waits here"),
-        ("prints", 'print("prints here")'),
-        ("counts", None),
-        ("notes", None),
-        ("draws", None),
-        ("draws tensors", None),
+        *[("waits", "waits here"), ("prints", 'print("prints here")')],
+        *[(what, None) for what in ("counts", "notes", "draws", "draws tensors")],
         ("selects", "x[x[:, 0] > -9]"),
     ],
 )
@@ -160,10 +157,8 @@ def test_a_rate_that_no_graph_can_take_and_that_changes_all_the_time():
 def test_what_compiles_is_imported_at_the_first_capture(fresh_python):
     code = """
 import sys, torch, npu_dispatch
-
 def imported(*packages):
     return sorted(m for m in sys.modules if m.startswith(packages))
-
 model = torch.nn.Linear(2, 2).npu()
 model(torch.ones(1, 2, device="npu")).sum().backward()
 print(imported("npu_dispatch.whole_step", "npu_dispatch.inductor", "torch._inductor."))

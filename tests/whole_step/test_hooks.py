@@ -111,9 +111,7 @@ def hooked(register: Register, *of: Any) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("kind", HOOKS)
 @pytest.mark.parametrize(("begin", "end"), [(0, 5), (5, 7)])
-def test_is_called_at_each_step_from_its_first_to_its_last(
-    kind: str, begin: int, end: int
-):
+def test_is_called_at_each_step_from_its_first_to_its_last(kind, begin, end):
     both = Both(lr=0.05)
     both.train(DATA[:begin])
     assert both.step.replays == max(0, begin - 2)

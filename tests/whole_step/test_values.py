@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from step_loop import twins
+from step_loop import Both
 from torch import Tensor, nn
 
-import npu_dispatch
 from npu_dispatch.whole_step.depends import exact
 
 
@@ -113,14 +112,18 @@ class Model(nn.Module):
 VALUES = [1, True, 1.0, 0, False, 0.0, -0.0]
 
 
+def made(model: nn.Module, loss_fn: Any = F.mse_loss) -> Any:
+    """Return the model, a step of its twin, and a batch for both."""
+    both = Both(model, lr=0.0, loss_fn=loss_fn)
+    return both.theirs, both.step, torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+
+
 @pytest.mark.parametrize("first", VALUES, ids=repr)
 @pytest.mark.filterwarnings("ignore:compile_step runs eagerly")  # -0.0, and as a key
 @pytest.mark.parametrize("make", [lambda k: k, lambda k: {k: 0}], ids=["value", "key"])
 def test_a_call_gets_what_its_own_value_makes(first: Any, make: Any):
     torch.manual_seed(0)
-    (theirs, _), (ours, optimizer) = twins(Model(), "SGD", lr=0.0)
-    step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
-    x, y = torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+    theirs, step, x, y = made(Model())
     for _ in range(4):
         step(x, make(first), y)
 
@@ -131,9 +134,7 @@ def test_a_call_gets_what_its_own_value_makes(first: Any, make: Any):
 
 
 def test_text_keys_and_numbers_share_no_graph_and_end_none():
-    (_, _), (ours, optimizer) = twins(Model(), "SGD", lr=0.0)
-    step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
-    x, y = torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+    _, step, x, y = made(Model())
     for value in (1, True, 1.0, {1: 0}, {"1": 0}):
         for _ in range(3):
             step(x, value, y)
@@ -142,9 +143,7 @@ def test_text_keys_and_numbers_share_no_graph_and_end_none():
 
 
 def test_a_number_that_is_none_has_one_graph():
-    (_, _), (model, optimizer) = twins(Model(), "SGD", lr=0.0)
-    step = npu_dispatch.compile_step(model, optimizer, F.mse_loss, backend="eager")
-    x, y = torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+    _, step, x, y = made(Model())
     for _ in range(6):
         step(x, float("nan"), y)
 
@@ -165,9 +164,8 @@ class OfBatches(nn.Module):
 
 
 def test_an_object_may_get_other_tensors():
-    (theirs, _), (ours, optimizer) = twins(OfBatches(), "SGD", lr=0.0)
-    step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
-    batch, y = Batch(), torch.zeros(3, 4).npu()
+    theirs, step, _, y = made(OfBatches())
+    batch = Batch()
     with pytest.warns(UserWarning, match=r"reads \w+_x, a tensor that is no argument"):
         for x in torch.rand(6, 3, 4).npu():
             batch.x = x
@@ -187,9 +185,7 @@ def test_a_tensor_that_nothing_compares_is_read_at_each_step(where: str, monkeyp
     def loss_fn(x: Tensor, y: Tensor) -> Tensor:
         return F.mse_loss(x + (SHIFTS["global"] if where == BY_GLOBAL else own), y)
 
-    (theirs, _), (ours, optimizer) = twins(nn.Linear(4, 4), "SGD", lr=0.0)
-    step = npu_dispatch.compile_step(ours, optimizer, loss_fn, backend="eager")
-    x, y = torch.rand(3, 4).npu(), torch.rand(3, 4).npu()
+    theirs, step, x, y = made(nn.Linear(4, 4), loss_fn)
     with pytest.warns(UserWarning, match="reads .*, a tensor that is no argument"):
         for i in range(6):
             own = SHIFTS["global"] = torch.full((4,), float(i), device="npu")

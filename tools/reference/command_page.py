@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 from markdown_table import plain, table
 
-from npu_dispatch.cli.group import COMMANDS, main
+from npu_dispatch.cli import COMMANDS, main
 
 HEAD = """# Command line
 

@@ -1,7 +1,7 @@
 """Makes the pages of reference when mkdocs builds the site: `hooks` of mkdocs.yml.
 
-They say what the package says of itself: its names, commands, variables, routes and
-operators. So they are in no folder, and need an installed npu_dispatch.
+They say what the package says of itself: its names, commands, routes and operators. So
+they are in no folder, and need an installed npu_dispatch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import operators_page
 import rest_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli.md": command_page.lines,
     "dtypes.md": dtypes_page.lines,
-    "environment.md": environment_page.lines,
     "ops.md": operators_page.lines,
     "rest.md": rest_page.lines,
 }
@@ -36,3 +36,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = "\n".join(lines) + "\n"
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
+    """Add the table of the service's variables to the page that has the others."""
+    if page.file.src_uri != "environment.md":
+        return markdown
+    return "\n".join([markdown, *environment_page.lines(), ""])

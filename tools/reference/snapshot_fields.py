@@ -114,6 +114,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "failed": "tasks that failed",
         "dropped": "tasks behind them, which did not run",
         "codes": "how many failed with which code",
+        "text": "what the first one failed with, `operator: why`",
+        "at": "the line that launched it",
     },
     "memory[]": {
         "device": "the device's number",

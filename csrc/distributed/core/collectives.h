@@ -3,8 +3,8 @@
 // It is a part of the statistics segment, behind `Segment` in the same file. It
 // is made with the first group of ranks, so a process without one has no memory
 // for it. It can be read while the process hangs;
-// npu_dispatch/observe/segment/collectives.py mirrors the offsets. Any change raises
-// kCollectiveLogVersion.
+// npu_dispatch/observe/segment/layout.py mirrors the offsets. Any change
+// raises kCollectiveLogVersion.
 #pragma once
 
 #include "csrc/base/align.h"

@@ -370,8 +370,7 @@ void Links::withdraw() {
 const char* Links::lost(int peer) {
   Peer& p = *peers_[peer];
   // Acquire: who sees that a rank has left finds the notes that it sent before.
-  if (p.office->left.load(std::memory_order_acquire))
-    return "it has left the group";
+  if (p.office->left.load(std::memory_order_acquire)) return kLeftGroup;
   if (!p.lives()) return "its process has ended";
   // Relaxed: it is only a reason to end the wait.
   if (!p.office->withdrawn.load(std::memory_order_relaxed)) return nullptr;

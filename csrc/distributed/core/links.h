@@ -24,6 +24,9 @@
 
 namespace npu {
 
+// Why a rank is lost that has destroyed the group, or whose program has ended.
+inline constexpr char kLeftGroup[] = "it has left the group";
+
 class Links {
  public:
   Links(int rank, int size);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, Op, accessor, unboxed
+from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, RANDOM, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -29,6 +29,10 @@ def runner(op: Op) -> str:
         given = ", ".join(reads)
         ways = f"half_product({given}) || shared_product({given})"
         body = f"  if ({ways}) return;\n  {call};"
+    elif op.runner in RANDOM:
+        # Its last argument is the generator.
+        given = ", ".join([*reads[:-1], "f.seed()"])
+        body = f"  if ({RANDOM[op.runner]}({given})) return;\n  {call};"
     elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
@@ -152,6 +156,7 @@ def shard(ops: list[Op]) -> str:
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
         '#include "csrc/host/half_products.h"',
+        '#include "csrc/host/random_fill.h"',
         '#include "csrc/ops/kernels.h"',
         '#include "csrc/host/shared_products.h"',
         '#include "csrc/ops/launch.h"',

@@ -101,6 +101,9 @@ NUMBERS_IN_KEY = {
 # go there in pieces (csrc/host/shared_products.h).
 PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
+# Random numbers that are drawn with vector instructions (csrc/host/random_fill.h).
+RANDOM = {"run_bernoulli__float": "fill_bernoulli", "run_uniform_": "fill_uniform"}
+
 # Launched by code that is written by hand, too (csrc/ops/named_ops.h).
 NAMED = {"addmm"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__: list[str] = []
-
 
 def _storage_Use_Count(storage: int) -> int:  # noqa: N802
     """Return how many owners the storage has that `untyped_storage()._cdata` names."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["get_npu_format", "npu_format_cast", "npu_format_cast_"]
-
 _PLAIN = 2  # "ND"
 
 

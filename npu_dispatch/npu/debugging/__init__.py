@@ -1,1 +1,1 @@
-"""Waits of the host, dumped tensors and injected faults."""
+"""What shows a program its waits, its races and its named ranges."""

@@ -18,16 +18,6 @@ from npu_dispatch.errors import HostSyncError, HostSyncWarning
 from npu_dispatch.observe.segment import WAIT_REASONS
 from npu_dispatch.stream_names import stream_title
 
-__all__ = [
-    "SyncSite",
-    "allow_sync",
-    "get_sync_debug_mode",
-    "reset_sync_report",
-    "set_sync_debug_mode",
-    "sync_guard",
-    "sync_report",
-]
-
 _MODES = {"default": 0, "warn": 1, "error": 2}
 # Waits that the program asks for by name, and those of a launch for space in its
 # queue. They are reported with explicit=True only.
@@ -54,19 +44,13 @@ _scope: ContextVar[_Rule | None] = ContextVar("npu_sync_rule", default=None)
 
 
 def _mode_number(mode: int | str) -> int:
-    if isinstance(mode, str):
-        if mode not in _MODES:
-            raise RuntimeError(
-                f"invalid sync debug mode {mode!r}: expected one of "
-                "'default', 'warn', 'error'"
-            )
-        return _MODES[mode]
-    if mode not in _MODES.values():
+    number = _MODES.get(mode, -1) if isinstance(mode, str) else mode
+    if number not in _MODES.values():
         raise RuntimeError(
-            f"invalid sync debug mode {mode!r}: expected 0 (default), "
-            "1 (warn) or 2 (error)"
+            f"invalid sync debug mode {mode!r}: expected 'default' (0), 'warn' (1) "
+            "or 'error' (2)"
         )
-    return int(mode)
+    return int(number)
 
 
 def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> None:

@@ -9,11 +9,9 @@ import torch
 import torch.distributed as dist
 
 from npu_dispatch.config import Config
-from npu_dispatch.npu.runtime.stream_lines import line_of_stream
+from npu_dispatch.npu.streams.stream import line_of_stream
 from npu_dispatch.sanitizer import Access, Frame, Report
 from npu_dispatch.stream_names import stream_title
-
-__all__ = ["report_of"]
 
 
 def report_of(finding: dict[str, Any]) -> Report:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from npu_dispatch import _C
-from npu_dispatch.npu.graphs.capture import (
+from npu_dispatch.npu.graphs import (
     NPUGraph,
     PoolHandle,
     graph,
@@ -19,8 +19,6 @@ from npu_dispatch.npu.graphs.capture import (
 )
 from npu_dispatch.npu.runtime.devices import synchronize
 from npu_dispatch.npu.streams import Stream, StreamContext
-
-__all__ = ["make_graphed_callables"]
 
 Function = Callable[..., Any]
 

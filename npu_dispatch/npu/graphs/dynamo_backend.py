@@ -10,8 +10,6 @@ import torch
 
 from npu_dispatch.npu.graphs.replays import Boxed, Replays
 
-__all__ = ["npugraphs"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -1,4 +1,7 @@
-"""The captured operators that take numbers, which NPUGraph.update() can change."""
+"""What a graph has captured: operators whose numbers may change, and a drawing of all.
+
+NPUGraph.update() changes the numbers, and NPUGraph.debug_dump() writes the drawing.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_dispatch import _C
-
-__all__ = ["Record", "Recorder"]
 
 _NUMBERS = ("number", "Scalar", "float", "int", "List[int]", "List[float]")
 
@@ -103,3 +104,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     f"{sorted(unknown)}; it takes {sorted(record.names)}"
                 )
         return ((record, numbers) for record, numbers in chosen if numbers)
+
+
+Node = dict[str, Any]
+
+_MOST_SHAPES = 5
+
+
+def dot(nodes: list[Node]) -> str:
+    """Return the text for what NPUGraph.nodes() returns."""
+    lines = ["digraph graph_ {", "  node [shape=box, fontname=sans, fontsize=10];"]
+    for stream in dict.fromkeys(node["stream"] for node in nodes):
+        lines.append(f'  subgraph "cluster_{stream}" {{ label="stream {stream}";')
+        lines += [
+            f'    n{i} [label="{_label(i, node)}"];'
+            for i, node in enumerate(nodes)
+            if node["stream"] == stream
+        ]
+        lines.append("  }")
+    lines += [
+        f"  n{before} -> n{i};"
+        for i, node in enumerate(nodes)
+        for before in node["after"]
+    ]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _label(index: int, node: Node) -> str:
+    shapes = ["x".join(map(str, t["shape"])) or "scalar" for t in node["tensors"]]
+    more = " ..." if len(shapes) > _MOST_SHAPES else ""
+    parts = (
+        f"{index} {node['op']}",
+        " ".join(shapes[:_MOST_SHAPES]) + more,
+        node["line"].rpartition("/")[2],
+    )
+    return "\\n".join(filter(None, parts)).replace('"', "'")

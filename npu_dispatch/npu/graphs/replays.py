@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 from npu_dispatch import _C
-from npu_dispatch.npu.graphs.capture import (
+from npu_dispatch.npu.graphs import (
     NPUGraph,
     PoolHandle,
     graph,
     graph_pool_handle,
     is_current_stream_capturing,
 )
-
-__all__ = ["Boxed", "Replays"]
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 

@@ -1,4 +1,4 @@
-"""The recorded history of device memory, in the form of torch.cuda's."""
+"""Snapshots of device memory and its recorded history, in the form of torch.cuda's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ from torch._utils import _augment_memory_snapshot_stack_traces
 
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.alloc_conf import allocator_settings
-from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, _get_device_index
-from npu_dispatch.npu.runtime.start import _lazy_init
-
-__all__ = [
-    "_dump_snapshot",
-    "_record_memory_history",
-    "_snapshot",
-]
-
+from npu_dispatch.npu.runtime.codes import expect_one_of
+from npu_dispatch.npu.runtime.devices import Device, _get_device_index
+from npu_dispatch.npu.runtime.start import _lazy_init, is_initialized
 
 _ACTIONS = (
     "alloc",
@@ -57,28 +50,34 @@ def _record_memory_history(
     compile_context and global_record_annotations have no effect, because no compiler
     and no annotation takes device memory here.
     """
-    if enabled not in (None, "state", "all"):
-        raise coded(
-            RuntimeError, f"expected enabled to be None, state or all: {enabled!r}"
-        )
-    if context not in _STACKS:
-        raise coded(
-            RuntimeError,
-            f"expected context to be None, state, alloc or all: {context!r}",
-        )
-    if stacks not in ("python", "all"):
-        raise coded(RuntimeError, f"expected stacks to be python or all: {stacks!r}")
+    expect_one_of(enabled, (None, "state", "all"), "enabled", RuntimeError)
+    expect_one_of(context, tuple(_STACKS), "context", RuntimeError)
+    expect_one_of(stacks, ("python", "all"), "stacks", RuntimeError)
     for action in skip_actions or ():
-        if action not in _ACTIONS:
-            raise coded(
-                RuntimeError,
-                f"expected skip_actions to be of {', '.join(_ACTIONS)}: {action!r}",
-            )
+        expect_one_of(action, _ACTIONS, "each of skip_actions", RuntimeError)
     _lazy_init()
     chosen = _STACKS[context] if enabled else 0
     _C.switch_memory_history(
         chosen, enabled == "all", max_entries, clear_history, list(skip_actions or ())
     )
+
+
+def memory_snapshot(
+    mempool_id: tuple[int, int] | None = None,
+) -> list[dict[str, Any]]:
+    """Return every segment and its blocks; [] before initialisation.
+
+    mempool_id: return the segments of that MemPool.id only; (0, 0) is the memory that
+    is in no pool.
+    """
+    if not is_initialized():
+        return []
+    return [
+        segment
+        for index in range(_C.device_count())
+        for segment in _C.memory_snapshot(index)
+        if mempool_id in (None, segment["segment_pool_id"])
+    ]
 
 
 def _snapshot(

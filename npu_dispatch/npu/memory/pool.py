@@ -11,17 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch import _C
-from npu_dispatch.npu.memory.statistics import memory_snapshot
-from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.memory.history import memory_snapshot
+from npu_dispatch.npu.runtime.codes import coded, expect
+from npu_dispatch.npu.runtime.devices import Device, resolve
 from npu_dispatch.npu.runtime.start import _lazy_init
-
-__all__ = [
-    "MemPool",
-    "NPUPluggableAllocator",
-    "change_current_allocator",
-    "use_mem_pool",
-]
 
 
 class _Plugged:
@@ -100,11 +93,7 @@ def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     This works once per process, and before any device memory was used; later it raises
     RuntimeError. The statistics of memory then stay at zero.
     """
-    if not isinstance(allocator, NPUPluggableAllocator):
-        raise coded(
-            TypeError,
-            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}",
-        )
+    expect(allocator, NPUPluggableAllocator, "allocator")
     _C.replace_allocator(allocator.allocator()._handle)
 
 
@@ -192,10 +181,7 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     `device` is the current one by default. The pool must outlive its tensors' use.
     """
     _lazy_init()
-    if not isinstance(pool, MemPool):
-        raise coded(
-            TypeError, f"expected a torch.npu.MemPool, but got {type(pool).__name__}"
-        )
+    expect(pool, MemPool, "pool")
     index = resolve(device)
     pool._enter(index)
     _C.begin_pool(

@@ -27,8 +27,6 @@ from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams.shared_event import remove_orphans
 
-__all__ = ["ipc_collect"]
-
 # Without types.
 reductions: Any = _reductions
 storages: Any = torch.storage

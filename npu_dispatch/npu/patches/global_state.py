@@ -1,7 +1,8 @@
-"""Switches of torch that hold for the whole process and that kernels read.
+"""Switches and kernels that hold for the whole process, in the order of launches.
 
-A task runs under the switches of its launch, so a call that changes one first waits
-for what is queued. A call that sets one to the value it has does not wait.
+A task runs under the switches and with the kernel of its launch, so a call that changes
+one first waits for what is queued. A call that sets a switch to the value it has does
+not wait.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu.patches.changes import change, replaces
 from npu_dispatch.stream_names import stream_title
 
 # By setter: the functions that read the values it sets; they take the arguments that
@@ -59,7 +61,7 @@ def _is_set(getters: Sequence[str], args: Sequence[Any], more: dict[str, Any]) -
     )
 
 
-def finish_queued(name: str, otherwise: str) -> None:
+def _finish_queued(name: str, otherwise: str, stacklevel: int) -> None:
     """Wait for queued work; warn, and say what it meets, where it cannot run."""
     alone = threading.active_count() == 1
     left = _C.finish_launched(_PATIENCE_ALONE_NS if alone else _PATIENCE_NS)
@@ -69,7 +71,7 @@ def finish_queued(name: str, otherwise: str) -> None:
             f"nobody has recorded, so its {tasks} queued tasks could not run first: "
             f"{otherwise}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -78,10 +80,11 @@ def _in_order(setter: Callable[..., Any], getters: Sequence[str]) -> Callable[..
     def change(*args: Any, **kwargs: Any) -> Any:
         if _is_set(getters, args, kwargs):
             return setter(*args, **kwargs)
-        finish_queued(
+        _finish_queued(
             f"torch._C.{setter.__name__}",
             "they run under the new value of this switch. Record the event before, "
             "or change the switch before launching what waits for it.",
+            stacklevel=4,
         )
         try:
             return setter(*args, **kwargs)
@@ -91,9 +94,83 @@ def _in_order(setter: Callable[..., Any], getters: Sequence[str]) -> Callable[..
     return change
 
 
-def keep_in_order() -> None:
+@change
+def keep_switches_in_order() -> None:
     """Make torch's setters wait for queued work, which still has the old state."""
     for name, getters in SETTERS.items():
-        setter = getattr(torch._C, name, None)
-        if setter is not None and not hasattr(setter, "__wrapped__"):
+        if setter := getattr(torch._C, name, None):
             setattr(torch._C, name, _in_order(setter, getters))
+
+
+# What the device knows of an operator, such as the shapes of its results, is of the
+# kernels that it had. torch tells nobody when Python exchanges one.
+def _full(name: str) -> str:
+    return name if "." in name else name + "."
+
+
+def _finish(names: Iterable[str]) -> None:
+    known = sorted(name for name in names if _C.knows_operator(_full(name)))
+    if known:
+        _finish_queued(
+            f"another kernel of {', '.join(known)}",
+            "they run the new kernel, or fail where there is none. Record the event "
+            "before kernels are exchanged.",
+            stacklevel=5,
+        )
+
+
+def _forget(names: Iterable[str]) -> None:
+    for name in names:
+        _C.forget_operator(_full(name))
+
+
+def _named(impls: Iterable[str], defs: Iterable[str]) -> set[str]:
+    """Return the operators of a library; namespace/operator.overload/dispatch key."""
+    return {"::".join(key.split("/")[:2]) for key in impls} | set(defs)
+
+
+@replaces("torch.library:Library.impl")
+def follow_impl(
+    impl: Any, library: Any, op_name: Any, *args: Any, **kwargs: Any
+) -> None:
+    """Follow a kernel that a library gives an operator."""
+    name = op_name if isinstance(op_name, str) else op_name._name
+    name = name if "::" in name else f"{library.ns}::{name}"
+    _finish([name])
+    impl(library, op_name, *args, **kwargs)
+    _forget([name])
+
+
+@replaces("torch.library:Library._destroy")
+def follow_destroy(destroy: Any, library: Any) -> None:
+    """Follow what a library takes back."""
+    names = _named(library._op_impls, library._op_defs)
+    _finish(names)
+    destroy(library)
+    _forget(names)
+
+
+@replaces("torch.library:_del_library")
+def follow_deletion(
+    delete: Any, impls: Any, own_impls: Any, defs: Any, own_defs: Any, *more: Any
+) -> None:
+    """Follow what happens to a library that nobody has any more."""
+    names = _named(own_impls, own_defs)
+    _finish(names)
+    delete(impls, own_impls, defs, own_defs, *more)
+    _forget(names)
+
+
+@replaces("torch._library.fake_impl:FakeImplHolder.register")
+def follow_fake(register: Any, holder: Any, *args: Any, **kwargs: Any) -> Any:
+    """Follow a shape function, and its end."""
+    handle = register(holder, *args, **kwargs)
+    deregister = handle._on_destroy
+
+    def gone() -> None:
+        deregister()
+        _forget([holder.qualname])
+
+    handle._on_destroy = gone
+    _forget([holder.qualname])
+    return handle

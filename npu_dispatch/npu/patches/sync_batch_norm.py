@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["compose"]
+from npu_dispatch.npu.patches.changes import change
 
 _library: Any = None  # the kernels are taken back when it goes
 
@@ -151,7 +151,8 @@ _KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def compose() -> None:
+@change
+def compose_sync_batch_norm() -> None:
     """Give torch these kernels for npu."""
     global _library
     library: Any = torch.library.Library

@@ -11,13 +11,6 @@ from npu_dispatch import _C
 from npu_dispatch.config import variable
 from npu_dispatch.npu.runtime.codes import coded
 
-__all__ = [
-    "_set_allocator_settings",
-    "allocator_settings",
-    "parse",
-    "read_environment",
-]
-
 _NAME = "PYTORCH_NPU_ALLOC_CONF"
 _MIB = 1 << 20
 _POWERS = 16  # of two, from 1 MiB on, that roundup_power2_divisions tells apart

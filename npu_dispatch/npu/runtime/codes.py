@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 from npu_dispatch import _C, import_alias
 from npu_dispatch.config import Config
-
-__all__ = ["ACL_FAILED", "coded"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -56,3 +55,23 @@ def coded(kind: type[E], message: str, cause: int = 0) -> E:
     where = f"PID:{os.getpid()}, Device:{_C.current_device()}, RankID:{config.rank}"
     line = f"[ERROR] {now} ({where}) ERR00{cause:03} PTA {_CAUSES[cause]}"
     return kind(f"{message}\n{line}")
+
+
+def expect_one_of(
+    value: object, allowed: Sequence[object], name: str, kind: type[Exception]
+) -> None:
+    """Raise `kind` unless an argument has one of some values."""
+    if value not in allowed:
+        *first, last = map(str, allowed)
+        listed = f"{', '.join(first)} or {last}"
+        raise coded(kind, f"{name} must be {listed}, but got {value!r}")
+
+
+def expect(value: object, kind: type, name: str) -> None:
+    """Raise TypeError unless an argument is of a type; a bool is no int here."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        article = "an" if kind.__name__[0] in "aeiou" else "a"
+        raise coded(
+            TypeError,
+            f"{name} must be {article} {kind.__name__}, but got {type(value).__name__}",
+        )

@@ -20,16 +20,6 @@ import npu_dispatch
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.codes import ACL_FAILED, coded
 
-__all__ = [
-    "DeviceError",
-    "DeviceIndexError",
-    "DeviceLinAlgError",
-    "DeviceNotImplementedError",
-    "DeviceOutOfMemoryError",
-    "DeviceTypeError",
-    "DeviceValueError",
-]
-
 _ADVICE = (
     "The operator was launched earlier and failed on the device. Stream {stream} of "
     "npu:{device} accepts no more work until torch.npu.clear_error(stream) is called "

@@ -1,4 +1,4 @@
-"""Which devices there are, and which one a thread is on."""
+"""Which devices there are, and which one a thread or an argument means."""
 
 from __future__ import annotations
 
@@ -9,31 +9,85 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
 from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
 
-__all__ = [
-    "DeviceProperties",
-    "can_device_access_peer",
-    "current_device",
-    "device",
-    "device_count",
-    "device_of",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "is_available",
-    "launch_blocking",
-    "set_device",
-    "synchronize",
-]
+
+class _DeviceContext(Protocol):
+    """A torch.npu.device."""
+
+    @property
+    def idx(self) -> int: ...
+
+
+# None is the current device; a string is "npu" or "npu:0".
+Device: TypeAlias = int | str | torch.device | _DeviceContext | None
+
+
+def is_npu(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is on an npu, as Tensor.is_npu, but known to mypy."""
+    return tensor.device.type == "npu"
+
+
+def _get_device_index(
+    device: Device, optional: bool = False, allow_cpu: bool = False
+) -> int:
+    """Return the index, unchecked; -1 for the CPU where that is allowed."""
+    if device is None:
+        if optional:
+            return _C.current_device()
+        raise coded(
+            ValueError, "Expected a device with a specified index, but got: None"
+        )
+    if isinstance(device, int):
+        return int(device)
+    index: object = getattr(device, "idx", None)  # of a torch.npu.device
+    if isinstance(index, int):
+        return int(index)
+    if isinstance(device, str):
+        device = torch.device(device)
+    if not isinstance(device, torch.device):
+        raise coded(
+            ValueError, f"Expected a torch.device or an index, but got: {device!r}"
+        )
+    if device.type == "cpu" and allow_cpu:
+        return -1
+    if device.type != "npu":
+        raise coded(ValueError, f"Expected an npu device, but got: {device}")
+    number: int | None = device.index
+    if number is not None:
+        return number
+    if optional:
+        return _C.current_device()
+    raise coded(
+        ValueError, f"Expected a device with a specified index, but got: {device}"
+    )
+
+
+def _checked(
+    index: int,
+    what: str = "device id",
+    kind: type[AssertionError | RuntimeError] = AssertionError,
+) -> int:
+    if not 0 <= index < _C.device_count():
+        count = _C.device_count()
+        raise coded(kind, f"Invalid {what} {index}: there are {count} devices")
+    return index
+
+
+def resolve(device: Device) -> int:
+    """Return a checked device index; None and negative mean the current one."""
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    if index < 0:
+        return _C.current_device()
+    return index if index < _C.device_count() else _checked(index, kind=RuntimeError)
 
 
 def device_count() -> int:
@@ -145,13 +199,10 @@ class DeviceProperties:
         return self.vector_core_num
 
 
-def _checked(index: int, what: str = "device id") -> int:
-    if not 0 <= index < _C.device_count():
-        raise coded(
-            AssertionError,
-            f"Invalid {what} {index}: there are {_C.device_count()} devices",
-        )
-    return index
+def checked_index(device: Device) -> int:
+    """Start the runtime and return a device's index; a bad one: AssertionError."""
+    _lazy_init()
+    return _checked(_get_device_index(device, optional=True))
 
 
 def get_device_name(device_name: Device = None) -> str:
@@ -171,8 +222,7 @@ def _l2_bytes() -> int:
 
 def get_device_properties(device_name: Device = None) -> DeviceProperties:
     """Return the facts about a device; a bad index raises AssertionError."""
-    _lazy_init()
-    index = _checked(_get_device_index(device_name, optional=True))
+    index = checked_index(device_name)
     cores = os.cpu_count() or 1
     return DeviceProperties(
         name=get_device_name(index),
@@ -250,7 +300,3 @@ def get_arch_list() -> list[str]:
 def get_gencode_flags() -> str:
     """Return the compiler's architecture flags: "", as kernels are the host's."""
     return ""
-
-
-def _current_device_object() -> torch.device:
-    return torch.device("npu", current_device())

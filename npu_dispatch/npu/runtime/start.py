@@ -1,16 +1,20 @@
-"""When the device runtime starts, and what waits for it."""
+"""When the device runtime starts, what waits for it, and how it ends.
+
+What is queued at the end of a process is done first, unless Ctrl-C drops it.
+"""
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from collections.abc import Callable
+from multiprocessing import parent_process, util
 
 from npu_dispatch import _C
 from npu_dispatch.config import variable
 from npu_dispatch.errors import DeferredNpuCallError
 from npu_dispatch.npu.runtime.codes import coded
-
-__all__ = ["init", "is_initialized"]
 
 _lock = threading.RLock()
 # A call leaves the list only when it has returned, so that other threads take the
@@ -81,3 +85,42 @@ def _lazy_call(call: Callable[[], object]) -> None:
             call()
         else:
             _waiting.append(call)
+
+
+_AFTER_ALL_OTHERS = -(1 << 30)
+
+
+def finish_or_drop() -> None:
+    """Wait for every stream, and say so if that takes long; never raise.
+
+    Queued Python code needs the interpreter, so this is not left to the end of
+    the process. Ctrl-C drops what has not begun, as stop_device() does.
+    """
+    try:
+        _C.finish_queues()
+    except KeyboardInterrupt:
+        for device in range(_C.device_count()):
+            _C.stop_device(device)
+        print("npu_dispatch: queued tasks were dropped", file=sys.stderr, flush=True)
+
+
+def _leave() -> None:
+    if parent_process() is None:
+        return  # atexit's functions will run
+    finish_or_drop()
+    _C.remove_files()
+
+
+def _leave_with_multiprocessing(_: object = None) -> None:
+    util.Finalize(None, _leave, exitpriority=_AFTER_ALL_OTHERS)
+
+
+def finish_at_exit() -> None:
+    """Have the process leave in order.
+
+    A child of multiprocessing ends by os._exit(), which calls nothing of atexit, and
+    would look as if it had been killed. It forgets what its parent has registered.
+    """
+    atexit.register(finish_or_drop)
+    _leave_with_multiprocessing()
+    util.register_after_fork(finish_or_drop, _leave_with_multiprocessing)

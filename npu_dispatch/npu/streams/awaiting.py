@@ -18,8 +18,6 @@ import torch
 
 from npu_dispatch import _C
 
-__all__ = ["on_event", "on_number", "on_stream"]
-
 # Futures resolved in one turn of the loop.
 _BATCH = 128
 

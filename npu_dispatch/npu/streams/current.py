@@ -1,4 +1,4 @@
-"""The calling thread's stream, contexts on other streams, and failed streams."""
+"""The calling thread's stream: contexts on another one, its failure, and a sleep."""
 
 from __future__ import annotations
 
@@ -8,21 +8,10 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, _get_device_index, resolve
+from npu_dispatch.npu.runtime.codes import coded, expect
+from npu_dispatch.npu.runtime.devices import Device, _get_device_index, resolve
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams.stream import Stream
-
-__all__ = [
-    "StreamContext",
-    "clear_error",
-    "current_stream",
-    "default_stream",
-    "reset_device",
-    "set_stream",
-    "stream",
-    "stream_error",
-]
 
 
 def _of_id(index: int, stream_id: int) -> Stream:
@@ -113,3 +102,13 @@ def reset_device(device: torch.device | int | str | None = None) -> None:
     tasks dropped since a failure are undefined.
     """
     _C.reset_device(_get_device_index(device, optional=True))
+
+
+def _sleep(cycles: int) -> None:
+    """Keep the current stream busy for `cycles` nanoseconds, as its clock has 1 GHz."""
+    expect(cycles, int, "cycles")
+    if cycles <= 0:
+        raise coded(RuntimeError, f"cycles must be positive, but got {cycles}")
+    _lazy_init()
+    stream = current_stream()
+    _C.queue_sleep(stream.device_index, stream.stream_id, cycles)

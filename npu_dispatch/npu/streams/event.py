@@ -9,10 +9,8 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.runtime.devices import Device, resolve
 from npu_dispatch.npu.streams import awaiting
-
-__all__ = ["Event"]
 
 
 class Event(torch.Event):

@@ -29,8 +29,6 @@ from npu_dispatch.npu.streams.event import Event
 from npu_dispatch.observe.segment.proc_stat import has_ended, is_here, pid_namespace
 from npu_dispatch.observe.segment.untrusted_file import open_untrusted
 
-__all__ = ["SharedEvent"]
-
 _FOLDER = Path("/dev/shm")
 _PREFIX = "npu_event-"
 _ASKED, _REACHED = 0, 8  # offsets of the words

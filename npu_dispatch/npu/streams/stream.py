@@ -9,16 +9,49 @@ from typing import Any, NoReturn, Self
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.npu.runtime.codes import coded
-from npu_dispatch.npu.runtime.index import Device, resolve
-from npu_dispatch.npu.runtime.stream_lines import note_stream
-from npu_dispatch.npu.streams import awaiting, submit
+from npu_dispatch.npu.runtime.codes import coded, expect
+from npu_dispatch.npu.runtime.devices import Device, is_npu, resolve
+from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.event import Event
-
-__all__ = ["Stream", "SyncLaunchStream", "set_strict_stream_pools"]
 
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
 _preprocessing: set[tuple[int, int]] = set()
+
+
+# The call site that took a stream from its pool last, by device and stream.
+_taken_at: dict[tuple[int, int], int] = {}
+
+
+def note_stream(device: int, stream_id: int) -> None:
+    """Remember that the calling line has made a stream."""
+    _taken_at[device, stream_id] = _C.current_call_site()
+
+
+def line_of_stream(device: int, stream_id: int) -> str:
+    """Return the line that made a stream, or "" where it is not known.
+
+    A stream of a pool belongs to the line that took it last.
+    """
+    site = _taken_at.get((device, stream_id), 0)
+    return _C.call_line(site) if site else ""
+
+
+def _check_submitted(stream: torch.Stream, i: int, tensor: torch.Tensor) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"submit() passes tensors on, but argument {i} is a "
+            f"{type(tensor).__name__}; bind other values with functools.partial"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"submit() passes strided tensors on, but argument {i} has layout "
+            f"{tensor.layout}; pass its parts, such as values()"
+        )
+    here = torch.device("npu", stream.device_index)
+    if tensor.device not in (here, torch.device("cpu")):
+        raise ValueError(
+            f"argument {i} is on {tensor.device}, but the stream is of {here}"
+        )
 
 
 class _StreamMethods(torch.Stream):
@@ -64,12 +97,7 @@ class _StreamMethods(torch.Stream):
         self, is_data_preprocess_stream: bool = False
     ) -> None:
         """Mark this stream as one for data preprocessing, or not. It is a flag only."""
-        if not isinstance(is_data_preprocess_stream, bool):
-            raise coded(
-                TypeError,
-                "is_data_preprocess_stream must be a bool, but got "
-                f"{type(is_data_preprocess_stream).__name__}",
-            )
+        expect(is_data_preprocess_stream, bool, "is_data_preprocess_stream")
         key = self.device_index, self.stream_id
         if is_data_preprocess_stream:
             _preprocessing.add(key)
@@ -105,7 +133,30 @@ class _StreamMethods(torch.Stream):
         and traces call it `name`. In a captured graph the call is a node, which each
         replay runs. Wrong arguments raise TypeError or ValueError.
         """
-        submit.submit(self, fn, tensors, writes, name)
+        if not callable(fn):
+            raise TypeError(f"submit() needs a function, but got {type(fn).__name__}")
+        for i, tensor in enumerate(tensors):
+            _check_submitted(self, i, tensor)
+        changed = {id(t) for t in (tensors if writes is None else writes)}
+        if unknown := changed - {id(t) for t in tensors}:
+            raise ValueError(
+                f"writes names {len(unknown)} tensor(s) that fn is not given: list "
+                "them among the tensors too"
+            )
+        for tensor in tensors:
+            if is_npu(tensor):
+                tensor.record_stream(self)
+                if id(tensor) in changed and not tensor.is_inference():
+                    # This tells autograd if a tensor that it has saved is overwritten.
+                    torch.autograd.graph.increment_version(tensor)
+        _C.submit(
+            self.device_index,
+            self.stream_id,
+            fn,
+            name or getattr(fn, "__qualname__", None) or type(fn).__name__,
+            list(tensors),
+            [id(t) in changed for t in tensors],
+        )
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Resume once the work submitted so far is done; raise if it failed."""
@@ -208,8 +259,5 @@ def set_strict_stream_pools(strict: bool) -> None:
     When this is off, the 33rd Stream object of a device and priority class is the
     first stream again. It is off at first, unless NPU_STRICT_STREAMS=1.
     """
-    if not isinstance(strict, bool):
-        raise coded(
-            TypeError, f"strict must be a bool, but got {type(strict).__name__}"
-        )
+    expect(strict, bool, "strict")
     _C.set_strict_pools(strict)

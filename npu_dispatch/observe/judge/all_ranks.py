@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from npu_dispatch.observe.judge.calls import (
+    Dump,
     Group,
+    Rank,
+    Seen,
+    SeenStream,
     groups_of,
     jobs_of,
-    meeting_of,
-    state_of,
-    waiting_messages,
-    what,
+    rank_of,
 )
-from npu_dispatch.observe.judge.evidence import evidence_of
-from npu_dispatch.observe.judge.flight_recorder import Dump, dump_of, load
+from npu_dispatch.observe.judge.flight_recorder import dump_of, load
 from npu_dispatch.observe.judge.rank_verdict import verdict
+from npu_dispatch.observe.judge.words import counted
+from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.collectives import read_host_place
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.proc_stat import is_here
 
-__all__ = ["from_files", "from_segments", "report"]
+__all__ = ["from_files", "from_segments", "report", "seen_of"]
+
+_ALL_DONE = "every call has been done by all that made it"
+_ESTABLISHED = "01"
+# Fields of a line of /proc/PID/net/tcp.
+_TCP_STATE, _RETRANSMITS, _INODE = 3, 6, 9
 
 
 def from_segments() -> list[Dump]:
@@ -30,8 +40,10 @@ def from_segments() -> list[Dump]:
         for view in processes.refresh():
             reader = processes.reader(view)
             if reader and (dump := dump_of(reader)):
-                dump["process"] = evidence_of(view, reader, unix_offset_ns())
-                dumps.append(dump)
+                # In values that a file can hold.
+                seen = seen_of(view, reader, unix_offset_ns())._asdict()
+                seen["streams"] = [one._asdict() for one in seen["streams"]]
+                dumps.append(dump | {"process": seen})
     return dumps
 
 
@@ -47,44 +59,95 @@ def from_files(paths: Iterable[Path]) -> list[Dump]:
     return found
 
 
-def _collectives(group: Group) -> Iterator[str]:
+def seen_of(view: ProcessView, reader: StatsReader, offset_ns: int) -> Seen:
+    """Return what can be seen of a rank's process besides its calls.
+
+    `offset_ns` makes moments of the monotonic clock those of the wall clock.
+    """
+    # Numbers of processes and threads of a container mean nothing out here.
+    pid = view.info.pid if is_here(view.info.pid_namespace) else 0
+    seen = Seen(
+        stopped=view.stopped,
+        exits=any(wait.reason == "exit" for wait in view.host_waits),
+        streams=tuple(
+            SeenStream(
+                (s.stats.device, s.stats.stream),
+                s.stats.running,
+                s.stats.running_at,
+                s.stats.held_by or (),
+                # A launcher that has not begun has no thread yet.
+                dead=pid > 0 and s.stats.thread > 0 and s.cpu_seconds is None,
+            )
+            for s in view.streams
+            if s.stats.depth
+        ),
+        resent=_resent(pid) if pid else 0,
+    )
+    place = read_host_place(*reader.behind())
+    if place is None:
+        return seen
+    return seen._replace(
+        line=place.line,
+        line_since_ns=offset_ns + place.since_ns,
+        seen_ns=offset_ns + place.seen_ns,
+        oom_ns=offset_ns + place.oom_ns if place.oom_ns else 0,
+        in_loader=place.in_loader,
+    )
+
+
+def _resent(pid: int) -> int:
+    """Return how many of a process's connections send again what nobody confirms."""
+    inodes = set()
+    with contextlib.suppress(OSError):  # another user's
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                inodes.add(str(file.readlink()).removeprefix("socket:[").rstrip("]"))
+    count = 0
+    for version in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/net/{version}").read_text().splitlines()[1:]
+            for fields in map(str.split, lines):
+                again = fields[_TCP_STATE] == _ESTABLISHED and int(
+                    fields[_RETRANSMITS], 16
+                )
+                count += bool(again) and fields[_INODE] in inodes
+    return count
+
+
+def _collectives(group: Group, ranks: dict[int, Rank]) -> Iterator[str]:
     """Yield what ranks say of the first collective that not all have done."""
-    meeting = meeting_of(group)
+    meeting = group.meeting()
     if meeting is None:
         return
     number, of_others = meeting.number, meeting.wrong()
     wrong, absent = [], []
     for rank in group.ranks:
-        now = group.now_ns.get(rank, 0)
-        if rank in meeting.there:
-            entry = meeting.there[rank]
-            if rank in of_others:
-                wrong.append(f"rank {rank} is at {what(entry)}: {of_others[rank]}")
-            elif entry["state"] == "completed":
-                wrong.append(f"rank {rank} has done {what(entry)}")
-            else:
-                yield f"rank {rank} {state_of(entry, now)} {what(entry)}"
-        elif rank not in group.calls:
-            absent.append(f"rank {rank} has no process or dump here")
+        call, name = meeting.there.get(rank), f"rank {rank}"
+        if rank not in group.calls:
+            absent.append(f"{name} has no process or dump here")
         elif rank in meeting.absent:
-            text = f"rank {rank} has not called #{number}"
-            if rank in meeting.last:
-                text += f"; its last was {what(meeting.last[rank])}"
-            absent.append(text)
+            last = meeting.last.get(rank)
+            its_last = f"; its last was {last.text()}" if last else ""
+            absent.append(f"{name} has not called #{number}{its_last}")
+        elif call is None:
+            wrong.append(f"{name} has done #{number}")
+        elif rank in of_others:
+            wrong.append(f"{name} is at {call.text()}: {of_others[rank]}")
+        elif call.is_done:
+            wrong.append(f"{name} has done {call.text()}")
         else:
-            wrong.append(f"rank {rank} has done #{number}")
+            yield f"{name} {call.progress(ranks[rank].time_ns)} {call.text()}"
     yield from wrong
     yield from absent
 
 
-def _messages(group: Group) -> Iterator[str]:
+def _messages(group: Group, ranks: dict[int, Rank]) -> Iterator[str]:
     """Yield the sends and recvs that wait, and whether the other side does."""
-    for rank, entry, silent in waiting_messages(group):
-        state = state_of(entry, group.now_ns[rank])
-        text = f"rank {rank} {state} {what(entry, group.ranks)}"
+    for rank, call, silent in group.waiting_messages():
+        state = call.progress(ranks[rank].time_ns)
+        text = f"rank {rank} {state} {call.text(group.ranks)}"
         if silent >= 0:
-            other = "send" if entry["name"] == "recv" else "recv"
-            text += f"; rank {silent} has no {other} for it"
+            text += f"; rank {silent} has no {call.answer} for it"
         yield text
 
 
@@ -92,15 +155,16 @@ def report(dumps: list[Dump]) -> list[str]:
     """Return lines that say who waits for what, and who does not, in each group."""
     lines = []
     for job in jobs_of(dumps):
-        pids = ", ".join(str(dump["pid"]) for dump in job if "pid" in dump)
-        ranks = ", ".join(str(dump["rank"]) for dump in job)
-        lines.append(f"job of ranks {ranks}" + (f" (processes {pids})" if pids else ""))
+        ranks = {dump["rank"]: rank_of(dump) for dump in job}
+        pids = ", ".join(str(one.pid) for one in ranks.values() if one.pid)
+        names = ", ".join(map(str, ranks))
+        lines.append(f"job of ranks {names}" + (f" (processes {pids})" if pids else ""))
         if cause := verdict(job):
             lines.append(f"  verdict: {cause}")
-        for group in groups_of(job):
-            found = [*_collectives(group), *_messages(group)]
-            if not found:
-                found = ["every call has been done by all that made it"]
-            lines.append(f"  group '{group.name}' of {len(group.ranks)} ranks:")
-            lines += [f"    {line}" for line in found]
+        for group in groups_of(list(ranks.values())):
+            found = [*_collectives(group, ranks), *_messages(group, ranks)]
+            lines.append(
+                f"  group '{group.name}' of {counted(len(group.ranks), 'rank')}:"
+            )
+            lines += [f"    {line}" for line in found or [_ALL_DONE]]
     return lines

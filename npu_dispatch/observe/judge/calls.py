@@ -1,47 +1,219 @@
-"""What the ranks of a job have called: their flight recorders, side by side."""
+"""What the ranks of a job have called: their flight recorders, side by side.
+
+Another version or another program may have written a dump, or it is cut short, so
+each field is checked.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_type_hints
 
-from npu_dispatch.observe.judge.flight_recorder import Dump
+from npu_dispatch.observe.judge.words import age
 
 __all__ = [
-    "Entry",
+    "Call",
+    "Dump",
     "Group",
     "Meeting",
-    "age",
-    "collectives_of",
+    "Rank",
+    "Seen",
     "groups_of",
     "job_of",
     "jobs_of",
-    "meeting_of",
-    "state_of",
-    "unlike",
-    "waiting_messages",
-    "what",
+    "rank_of",
 ]
 
-Entry = dict[str, Any]
+Dump = dict[str, Any]
+Sizes = tuple[tuple[int, ...], ...]
+_NO_PEER = -2
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    ranks: tuple[int, ...]
-    calls: dict[int, list[Entry]]  # by rank, if it has a dump; oldest first
-    now_ns: dict[int, int]
+class Frame(NamedTuple):
+    filename: str
+    line: int
+
+
+class Call(NamedTuple):
+    """One call of a rank, as torch's flight recorder names its fields.
+
+    Times are nanoseconds since 1970, 0: not yet or not known. What has a default is
+    ours, or not in every version of torch.
+    """
+
+    process_group: tuple[str, ...]
+    collective_seq_id: int  # in its group, of collectives
+    is_p2p: bool
+    profiling_name: str
+    time_created_ns: int
+    time_discovered_started_ns: int
+    input_sizes: Sizes
+    input_dtypes: tuple[str, ...]
+    output_sizes: Sizes
+    output_dtypes: tuple[str, ...]
+    state: str  # scheduled, started, completed
+    name: str = ""  # "all_reduce"
+    token: str = ""  # of its group
+    line: str = ""  # "train.py:12 in step"
+    frames: tuple[Frame, ...] = ()
+    failed: bool = False
+    all_here_ns: int = 0  # when every rank had called
+    ended_ns: int = 0
+    peer: int = _NO_PEER  # rank in the group, of a send or recv; -1: any
+    stream: tuple[int, ...] = ()  # device, stream
+    reduction: str = ""
+    root: int = -1
+
+    @property
+    def is_done(self) -> bool:
+        return self.state == "completed"
+
+    @property
+    def began_ns(self) -> int:
+        return self.time_discovered_started_ns or self.time_created_ns
+
+    @property
+    def answer(self) -> str:
+        """What answers a message."""
+        return "send" if self.name == "recv" else "recv"
+
+    def text(self, ranks: tuple[int, ...] = ()) -> str:
+        """Return "all_reduce #3 (train.py:12 in step)"; `ranks`: of its group."""
+        text = f"{self.name} #{self.collective_seq_id}"
+        if self.is_p2p:
+            known = 0 <= self.peer < len(ranks)
+            whom = f"rank {ranks[self.peer]}" if known else "any rank"
+            text = f"{self.name} {'from' if self.name == 'recv' else 'to'} {whom}"
+        return f"{text} ({self.line})" if self.line else text
+
+    def progress(self, now_ns: int) -> str:
+        """Return how far a rank is with a call that is not done."""
+        if self.failed:
+            return "failed in"
+        since = age((now_ns - self.began_ns) / 1e9)
+        if self.state == "started":
+            return f"has been waiting for {since} in"
+        return f"has queued, {since} ago and behind other work,"
+
+
+class SeenStream(NamedTuple):
+    """A stream with work."""
+
+    stream: tuple[int, int]
+    runs: str
+    at: str
+    held_by: tuple[int, ...]  # the stream that it waits for; (): none
+    dead: bool = False  # its thread is gone
+
+
+class Seen(NamedTuple):
+    """What is seen of a rank's process besides its calls; 0 and "": not known."""
+
+    stopped: bool = False
+    exits: bool = False
+    streams: tuple[SeenStream, ...] = ()
+    resent: int = 0  # connections that send again what nobody confirms
+    line: str = ""  # where its main thread is
+    line_since_ns: int = 0
+    seen_ns: int = 0  # when that was last looked at
+    oom_ns: int = 0  # when an allocation was last seen to have failed
+    in_loader: bool = False  # within torch.utils.data
+
+
+class _Config(NamedTuple):
+    ranks: object
+
+
+class Rank(NamedTuple):
+    """A dump: one rank of the world, what it has called and what is seen of it."""
+
+    rank: int
+    entries: tuple[Call, ...]  # oldest first
+    pg_config: dict[str, _Config]  # groups by name
+    groups: dict[str, tuple[str, object]] = {}  # noqa: RUF012 - name, ranks by token
+    pid: int = 0
+    time_ns: int = 0  # when it was made
+    process: Seen = Seen()
+
+    def members(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return each group's name and ranks, by its token."""
+        # Files that torch wrote have the groups' names only; they are of one job.
+        named = {name: (name, one.ranks) for name, one in self.pg_config.items()}
+        return {
+            token: (name, _ranks(ranks))
+            for token, (name, ranks) in (self.groups or named).items()
+        }
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    try:
+        found = ast.literal_eval(str(value))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        found = value
+    ranks: tuple[int, ...] = _as(tuple[int, ...], found, "ranks")
+    return ranks
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the kinds of a NamedTuple's fields; none of other kinds."""
+    return get_type_hints(kind) if hasattr(kind, "_fields") else {}
+
+
+def _as(kind: Any, value: Any, what: str) -> Any:
+    """Return `value`, which another program has written, as a value of type `kind`.
+
+    A dict becomes a NamedTuple, a list a tuple. Raises ValueError if it does not fit.
+    """
+    hints, args = _hints(kind), get_args(kind)
+    if isinstance(value, dict) and hints:
+        for name in hints.keys() - kind._field_defaults.keys() - value.keys():
+            raise ValueError(f"{what}: found nothing as its {name!r}")
+        given = [name for name in hints if name in value]
+        return kind(**{n: _as(hints[n], value[n], f"{what}: {n}") for n in given})
+    if isinstance(value, dict) and args:
+        return {_as(str, k, what): _as(args[1], v, what) for k, v in value.items()}
+    if isinstance(value, list | tuple) and args:
+        kinds = args[:1] * len(value) if args[-1] is ... else args
+        if len(kinds) == len(value):
+            return tuple(_as(k, v, what) for k, v in zip(kinds, value, strict=True))
+    if value is None and kind is int:
+        return 0
+    # Moments of a torn segment have up to 65 bits; a file could hold any number.
+    huge = isinstance(value, int) and abs(value) >= 1 << 80
+    if hints or args or not isinstance(value, kind) or huge:
+        raise ValueError(f"{what}: found {value!r:.60}")
+    return value
+
+
+def rank_of(dump: Dump) -> Rank:
+    """Return a rank's dump, checked.
+
+    Raises ValueError that names the first field which cannot be used.
+    """
+    found: Rank = _as(Rank, dump, "the dump")
+    found.members()
+    return found._replace(entries=tuple(map(_named, found.entries)))
+
+
+def _named(call: Call) -> Call:
+    """Return a call with our own fields, made of torch's where they are missing."""
+    line = "".join(f"{frame.filename}:{frame.line}" for frame in call.frames[:1])
+    return call._replace(
+        name=call.name or call.profiling_name.partition(":")[2],
+        token=call.token or "".join(call.process_group[:1]),
+        line=call.line or line,
+    )
 
 
 def jobs_of(dumps: list[Dump]) -> list[list[Dump]]:
     """Return the dumps that share a group, together."""
     jobs: list[tuple[set[str], list[Dump]]] = []
     for dump in dumps:
-        # Files that torch wrote have the groups' names only; they are of one job.
         tokens = set(dump.get("groups") or dump["pg_config"]) - {""}
         mine = [dump]
         for job in [job for job in jobs if job[0] & tokens]:
@@ -57,81 +229,27 @@ def job_of(mine: Dump, others: list[Dump]) -> list[Dump]:
     return next(job for job in jobs_of([mine, *others]) if mine in job)
 
 
-def groups_of(job: list[Dump]) -> Iterator[Group]:
-    known: dict[str, tuple[str, list[int]]] = {}
-    for dump in job:
-        known |= dump.get("groups") or {
-            name: (name, ast.literal_eval(str(config["ranks"])))
-            for name, config in dump["pg_config"].items()
-        }
-    for token, (name, ranks) in known.items():
-        calls = {
-            dump["rank"]: [
-                entry
-                for entry in dump["entries"]
-                if entry.get("token", entry["process_group"][0]) == token
-            ]
-            for dump in job
-            if dump["rank"] in ranks
-        }
-        now = {dump["rank"]: dump.get("time_ns", 0) for dump in job}
-        yield Group(name, tuple(ranks), calls, now)
-
-
-def what(entry: Entry, ranks: tuple[int, ...] = ()) -> str:
-    name = entry.get("name") or entry["profiling_name"].partition(":")[2]
-    line = entry.get("line") or ""
-    if not line and entry.get("frames"):
-        frame = entry["frames"][0]
-        line = f"{frame['filename']}:{frame['line']}"
-    if entry["is_p2p"]:
-        peer = entry.get("peer", -1)
-        arrow = "from" if name == "recv" else "to"
-        known = 0 <= peer < len(ranks)
-        name += f" {arrow} {f'rank {ranks[peer]}' if known else 'any rank'}"
-    else:
-        name += f" #{entry['collective_seq_id']}"
-    return f"{name} ({line})" if line else str(name)
-
-
-def age(entry: Entry, now_ns: int) -> str:
-    since = entry["time_discovered_started_ns"] or entry["time_created_ns"]
-    return f"{max(0, now_ns - since) / 1e9:.0f} s"
-
-
-def state_of(entry: Entry, now_ns: int) -> str:
-    """Return how far a rank is with a call that is not done."""
-    if entry.get("failed"):
-        return "failed in"
-    if entry["state"] == "started":
-        return f"waits since {age(entry, now_ns)} in"
-    return f"has queued, {age(entry, now_ns)} ago and behind other work,"
-
-
-def unlike(mine: Entry, theirs: Entry) -> str:
+def unlike(mine: Call, theirs: Call) -> str:
     """Return what differs in two ranks' calls of one number; "" if nothing does."""
-
-    def name(entry: Entry) -> str:
-        return str(entry.get("name") or entry["profiling_name"])
-
-    def elements(entry: Entry, which: str) -> list[int]:
-        return [math.prod(sizes) for sizes in entry[f"{which}_sizes"]]
-
-    if name(mine) != name(theirs):
+    if mine.name != theirs.name:
         return "different collectives"
-    for what in ("reduction", "root"):
-        if mine.get(what) != theirs.get(what):
-            return f"different {what}s: {theirs.get(what)} and {mine.get(what)}"
-    rooted = name(mine) in ("gather", "scatter", "reduce")
-    uneven = name(mine).startswith("all_to_all")
+    if mine.reduction != theirs.reduction:
+        return f"different reductions: {theirs.reduction} and {mine.reduction}"
+    if mine.root != theirs.root:
+        return f"different roots: {theirs.root} and {mine.root}"
+    if mine.name in ("gather", "scatter", "reduce"):
+        return ""
     for which in ("input", "output"):
-        dtypes = mine[f"{which}_dtypes"], theirs[f"{which}_dtypes"]
-        if not rooted and set(dtypes[0]) != set(dtypes[1]):
-            return f"different dtypes: {dtypes[1]} and {dtypes[0]}"
-        sizes = theirs[f"{which}_sizes"], mine[f"{which}_sizes"]
-        if rooted or uneven or elements(mine, which) == elements(theirs, which):
-            continue
-        return f"different {which} sizes: {sizes[0]} and {sizes[1]}"
+        dtypes = [list(getattr(call, f"{which}_dtypes")) for call in (theirs, mine)]
+        if set(dtypes[0]) != set(dtypes[1]):
+            return "different dtypes: {} and {}".format(*dtypes)
+        sizes = [
+            [list(one) for one in getattr(call, f"{which}_sizes")]
+            for call in (theirs, mine)
+        ]
+        elements = [[math.prod(one) for one in found] for found in sizes]
+        if elements[0] != elements[1] and not mine.name.startswith("all_to_all"):
+            return "different {} sizes: {} and {}".format(which, *sizes)
     return ""
 
 
@@ -140,70 +258,87 @@ class Meeting:
     """The first collective of a group that not all ranks have done."""
 
     number: int
-    there: dict[int, Entry]  # by rank, of those that have called it and kept the entry
+    there: dict[int, Call]  # by rank, of those that have called it and kept the call
     meant: int  # the rank whose call most of them have made, too
     absent: list[int]  # ranks with a dump that have not called it
-    last: dict[int, Entry]  # by rank, the newest call before it
+    last: dict[int, Call]  # by rank, the newest call before it
 
     def wrong(self) -> dict[int, str]:
         """Return the ranks that call something else, and what differs."""
         meant = self.there[self.meant]
-        found = {rank: unlike(meant, entry) for rank, entry in self.there.items()}
+        found = {rank: unlike(meant, call) for rank, call in self.there.items()}
         return {rank: text for rank, text in found.items() if text}
 
 
-def collectives_of(group: Group) -> dict[int, dict[int, Entry]]:
-    """Return each rank's collectives by number."""
-    return {
-        rank: {e["collective_seq_id"]: e for e in calls if not e["is_p2p"]}
-        for rank, calls in group.calls.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    ranks: tuple[int, ...]
+    calls: dict[int, list[Call]]  # by rank, if it has a dump; oldest first
 
+    def collectives(self) -> dict[int, dict[int, Call]]:
+        """Return each rank's collectives by number."""
+        return {
+            rank: {call.collective_seq_id: call for call in calls if not call.is_p2p}
+            for rank, calls in self.calls.items()
+        }
 
-def meeting_of(group: Group) -> Meeting | None:
-    of = collectives_of(group)
-    open_ones = [
-        number
-        for calls in of.values()
-        for number, entry in calls.items()
-        if entry["state"] != "completed"
-    ]
-    if not open_ones:
-        return None
-    number = min(open_ones)
-    there = {rank: calls[number] for rank, calls in of.items() if number in calls}
-    # What most ranks call is taken for what was meant; the first rank breaks a tie.
-    ranks = sorted(there)
-    meant = max(ranks, key=lambda r: sum(not unlike(there[r], there[o]) for o in ranks))
-    absent = [rank for rank, calls in of.items() if max(calls, default=-1) < number]
-    last = {
-        rank: calls[max(n for n in calls if n < number)]
-        for rank, calls in of.items()
-        if any(n < number for n in calls)
-    }
-    return Meeting(number, there, meant, absent, last)
+    def meeting(self) -> Meeting | None:
+        of = self.collectives()
+        number = min(
+            (n for c in of.values() for n, call in c.items() if not call.is_done),
+            default=None,
+        )
+        if number is None:
+            return None
+        there = {rank: calls[number] for rank, calls in of.items() if number in calls}
+        # What most ranks call is taken for what was meant; the first breaks a tie.
+        meant = max(
+            sorted(there),
+            key=lambda r: sum(not unlike(there[r], other) for other in there.values()),
+        )
+        before = {rank: [n for n in calls if n < number] for rank, calls in of.items()}
+        return Meeting(
+            number,
+            there,
+            meant,
+            absent=[r for r, calls in of.items() if max(calls, default=-1) < number],
+            last={rank: of[rank][max(ns)] for rank, ns in before.items() if ns},
+        )
 
-
-def waiting_messages(group: Group) -> Iterator[tuple[int, Entry, int]]:
-    """Yield (rank, send or recv that waits, who has no answer to it or -1)."""
-    waiting = {
-        rank: [
-            e
-            for e in calls
-            if e["is_p2p"] and e["state"] != "completed" and "peer" in e
-        ]
-        for rank, calls in group.calls.items()
-    }
-    for rank, calls in waiting.items():
-        for entry in calls:
-            peer, silent = entry["peer"], -1
-            if 0 <= peer < len(group.ranks):
-                other = "send" if entry["name"] == "recv" else "recv"
-                me = group.ranks.index(rank)
-                answer = any(
-                    e["name"] == other and e["peer"] in (me, -1)
-                    for e in waiting.get(group.ranks[peer], ())
+    def waiting_messages(self) -> Iterator[tuple[int, Call, int]]:
+        """Yield (rank, send or recv that waits, who has no answer to it or -1)."""
+        waiting = {
+            rank: [
+                call
+                for call in calls
+                if call.is_p2p and not call.is_done and call.peer != _NO_PEER
+            ]
+            for rank, calls in self.calls.items()
+        }
+        for rank, calls in waiting.items():
+            me = self.ranks.index(rank)
+            for call in calls:
+                known = 0 <= call.peer < len(self.ranks)
+                whom = self.ranks[call.peer] if known else -1
+                answers = any(
+                    one.name == call.answer and one.peer in (me, -1)
+                    for one in waiting.get(whom, ())
                 )
-                if not answer and group.ranks[peer] in waiting:
-                    silent = group.ranks[peer]
-            yield rank, entry, silent
+                yield rank, call, whom if whom in waiting and not answers else -1
+
+
+def groups_of(job: list[Rank]) -> list[Group]:
+    known = {token: group for one in job for token, group in one.members().items()}
+    return [
+        Group(
+            name,
+            ranks,
+            {
+                one.rank: [call for call in one.entries if call.token == token]
+                for one in job
+                if one.rank in ranks
+            },
+        )
+        for token, (name, ranks) in known.items()
+    ]

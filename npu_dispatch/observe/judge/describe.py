@@ -1,8 +1,16 @@
-"""What a process's streams and host threads are doing, in lines of text."""
+"""What a process's streams and host threads do, or did when it was killed, in lines.
+
+No code runs when a process is killed, so all of this was in its segment before. The
+last task of a stream is the one that was running. After a SIGSEGV in a kernel it
+therefore names the operator and the line that launched it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from npu_dispatch.observe.judge.verdict import (
     ask_python,
@@ -11,33 +19,40 @@ from npu_dispatch.observe.judge.verdict import (
     quiet_for,
     waits_for,
 )
-from npu_dispatch.observe.segment import OpenWait
-from npu_dispatch.observe.segment.listing import ProcessView, StreamView
+from npu_dispatch.observe.judge.words import age, counted, mib
+from npu_dispatch.observe.segment import (
+    OpenWait,
+    StatsError,
+    StatsReader,
+    StreamStats,
+)
+from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.folders import remains
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 from npu_dispatch.stream_names import stream_title
 
-__all__ = ["dump_lines", "told"]
+__all__ = ["dead", "dump_lines", "last_line", "postmortem_lines"]
+
+_NOTABLE_S = 1.0
 
 
-def _doing(view: ProcessView, stream: StreamView) -> str:
-    s = stream.stats
-    if s.state == "failed":
-        return f"failed: {s.failed} failed, {s.dropped} dropped after it"
-    if not s.depth and s.held_by is None:
-        return f"idle after {s.retired} tasks"
-    what = doing(stream)
-    if s.running_at:
-        what += f", launched at {s.running_at}"
-    age = view.tick - (stream.oldest_queued or view.tick)
-    return f"task {s.retired} {what}; {s.depth} queued, the oldest for {age:.1f} s"
+def _stream_line(s: StreamStats, queued_for: str = "") -> str:
+    """Say what a stream does; `queued_for`: since when, where it has work."""
+    title = stream_title(s.device, s.stream)
+    if s.state == "failed" or (not s.depth and s.held_by is None):
+        return f"{title}: {doing(s)}"
+    at = f", launched at {s.running_at}" if s.running_at else ""
+    return f"{title}: task {s.retired} {doing(s)}{at}; {s.depth} queued{queued_for}"
 
 
-def told(wait: OpenWait, pid: int, waits: str = "waits") -> str:
+def _wait_line(wait: OpenWait, pid: int) -> str:
     """Say which host thread of process `pid` waits for what, and at which line."""
     main = " (main)" if wait.thread == pid else ""
     at = f", at {wait.at}" if wait.at else ""
     return (
-        f"host thread {wait.thread}{main} {waits} for "
+        f"host thread {wait.thread}{main} waits for "
         f"{stream_title(wait.device, wait.stream)} up to task {wait.until - 1}, "
         f"reason {wait.reason}{at}"
     )
@@ -48,17 +63,98 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
     name = name_of(view.info)
     yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
-        key = (stream.stats.device, stream.stats.stream)
-        yield f"  {stream_title(*key)}: {_doing(view, stream)}"
+        queued_s = view.tick - (stream.oldest_queued or view.tick)
+        yield f"  {_stream_line(stream.stats, f', the oldest for {queued_s:.1f} s')}"
     for wait in view.host_waits:
-        yield f"  {told(wait, view.info.pid)}; for {wait.ns / 1e9:.1f} s"
+        yield f"  {_wait_line(wait, view.info.pid)}; for {wait.ns / 1e9:.1f} s"
     if view.quiet_since is not None and view.last_task is not None:
         yield f"  {quiet_for(view)}"
         yield f"  {ask_python(view)}"
     waiting = sum(sum(device.waiting.values()) for device in view.devices)
     waiting += sum(stream.stats.full_waiting for stream in view.streams)
-    if waiting > len(view.host_waits):
-        yield f"  {waiting - len(view.host_waits)} more host thread(s) wait"
+    if (more := waiting - len(view.host_waits)) > 0:
+        yield f"  waiting, too: {counted(more, 'host thread')}"
     for circle in cycles(waits_for(view)):
         names = " -> ".join(stream_title(*key) for key in [*circle, circle[0]])
         yield f"  streams wait in a circle: {names}"
+
+
+def dead(pid: int | None = None) -> list[Path]:
+    """Return the segments of this user's killed processes, the newest first.
+
+    With `pid`, only of the processes of that number.
+    """
+    with Processes(pid=pid) as processes:
+        processes.refresh()  # renames those that no reader has found dead yet
+        folders = processes.folders()
+    found = []
+    for path in (path for folder in folders for path in remains(folder)):
+        with (
+            contextlib.suppress(OSError, StatsError, UnsafeFileError, ValueError),
+            StatsReader(path) as reader,
+        ):
+            if pid in (None, reader.info.pid):
+                found.append(path)
+    return found
+
+
+def _clock(unix_ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_ns / 1e9))
+
+
+def _moved_ns(stream: StreamStats) -> int:
+    return max(stream.last_retired_ns, stream.woken_ns)
+
+
+def last_line(reader: StatsReader) -> str:
+    """Return the Python line that a dead process was at; "" when not known."""
+    streams = reader.streams()
+    lines = [wait.at for wait in reader.open_waits()]
+    lines += [s.running_at for s in streams if s.depth]
+    lines += [
+        task.at for s in streams for task in reader.recent(s.device, s.stream)[-1:]
+    ]
+    return next(filter(None, lines), "")
+
+
+def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
+    """Yield what a dead process's streams and host threads did at its end.
+
+    `tasks`: how many of each stream's last ones to show.
+    """
+    info, streams, waits = reader.info, reader.streams(), reader.open_waits()
+    text = f"process {info.pid}, {name_of(info)}"
+    if info.rank:
+        text += f", rank {info.rank} of {info.world_size or '?'}"
+    if info.job_id:
+        text += f", job {info.job_id}"
+    text += f", killed; began {_clock(info.realtime_ns)}"
+    # The latest moment that the segment tells of: how long the process lived after it
+    # is not known.
+    moments = [*map(_moved_ns, streams), *(wait.since_ns for wait in waits)]
+    last = max(moments, default=0)
+    if last:
+        text += f", last noted {_clock(unix_ns(last))}"
+    line = last_line(reader)
+    yield f"{text} at {line}" if line else text
+    for device in reader.devices():
+        yield (
+            f"  npu:{device.device}: {mib(device.allocated)} allocated, "
+            f"{mib(device.reserved)} reserved, at most {mib(device.allocated_peak)}; "
+            f"{device.ooms} out of memory"
+        )
+    for stream in streams:
+        moved, still = _moved_ns(stream), ""
+        if moved and (last - moved) / 1e9 >= _NOTABLE_S:
+            still = f", no progress for {age((last - moved) / 1e9)} or more"
+        yield f"  {_stream_line(stream, still)}"
+        for task in reader.recent(stream.device, stream.stream)[-tasks:]:
+            outcome = task.outcome
+            if outcome == "begun":
+                outcome = "done" if task.task < stream.retired else "not finished"
+            at = f", launched at {task.at}" if task.at else ""
+            yield f"    task {task.task}: {task.op or 'a task'}{at}: {outcome}"
+    for wait in waits:
+        yield f"  {_wait_line(wait, info.pid)}"
+    if not streams:
+        yield "  it had launched nothing"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import statistics
+from collections import Counter
+from itertools import chain
 
 from npu_dispatch.observe.judge.calls import (
-    Entry,
+    Call,
+    Dump,
     Group,
     Meeting,
-    age,
+    Rank,
+    Seen,
     groups_of,
-    meeting_of,
+    rank_of,
     unlike,
-    waiting_messages,
-    what,
 )
-from npu_dispatch.observe.judge.flight_recorder import Dump
-from npu_dispatch.observe.judge.slow_rank import slow_rank
-from npu_dispatch.observe.segment.sites import short
+from npu_dispatch.observe.judge.words import age, counted
+from npu_dispatch.observe.segment.script_name import short
 from npu_dispatch.stream_names import stream_title
 
 __all__ = ["slowness", "verdict"]
@@ -29,6 +30,13 @@ _LATE_NS = 1 * _S
 _LOST_NS = 5 * _S
 # Who samples its own place each second, and has not for so long, cannot.
 _NO_PYTHON_NS = 3 * _S
+# Of a rank for which the others wait time and again.
+_FEWEST_CALLS = 5
+_MOST_CALLS = 100  # the newest
+_SPAN_NS = 10 * _S
+_SHORTEST_NS = 3 * _S
+_MOSTLY = 0.8  # of the calls
+_SHARE = 0.2  # of the time
 
 
 def verdict(job: list[Dump]) -> str:
@@ -36,18 +44,18 @@ def verdict(job: list[Dump]) -> str:
 
     What is certain comes before what is likely.
     """
-    judge = _Job(job)
+    judge = _Job(list(map(rank_of, job)))
     return next(
         filter(
             None,
-            (
-                *map(judge.stopped, judge.dumps),
-                *map(judge.dead_launcher, judge.dumps),
-                *(judge.disagreement(*each) for each in judge.meetings),
-                *(judge.absence(*each) for each in judge.meetings),
-                *(judge.silence(group) for group in judge.groups),
-                *(judge.cut(*each) for each in judge.meetings),
-                *(judge.slow(group) for group in judge.groups),
+            chain(
+                map(judge.stopped, judge.ranks),
+                map(judge.dead_launcher, judge.ranks),
+                (judge.disagreement(*each) for each in judge.meetings),
+                (judge.absence(*each) for each in judge.meetings),
+                map(judge.silence, judge.groups),
+                (judge.cut(*each) for each in judge.meetings),
+                map(judge.slow, judge.groups),
             ),
         ),
         "",
@@ -56,101 +64,93 @@ def verdict(job: list[Dump]) -> str:
 
 def slowness(job: list[Dump]) -> str:
     """Return the verdict on a job whose ranks wait for the same one time and again."""
-    judge = _Job(job)
+    judge = _Job(list(map(rank_of, job)))
     return next(filter(None, map(judge.slow, judge.groups)), "")
 
 
-def _began(entry: Entry) -> int:
-    return int(entry["time_discovered_started_ns"] or entry["time_created_ns"])
-
-
-def _title(stream: list[int]) -> str:
-    return stream_title(stream[0], stream[1])
-
-
 class _Job:
-    def __init__(self, job: list[Dump]) -> None:
-        self.dumps = {dump["rank"]: dump for dump in job}
-        self.groups = list(groups_of(job))
-        found = [(g, m) for g in self.groups if (m := meeting_of(g))]
+    def __init__(self, job: list[Rank]) -> None:
+        self.ranks = {one.rank: one for one in job}
+        self.groups = groups_of(job)
+        found = [(g, m) for g in self.groups if (m := g.meeting())]
         # A rank that waits in one group comes late to the others: the oldest first.
         self.meetings = sorted(
-            found, key=lambda each: min(map(_began, each[1].there.values()))
+            found, key=lambda each: min(c.began_ns for c in each[1].there.values())
         )
 
-    def _seen(self, rank: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.dumps[rank].get("process") or {}
-        return found
+    def _seen(self, rank: int) -> Seen:
+        return self.ranks[rank].process if rank in self.ranks else Seen()
 
-    def _now(self, rank: int) -> int:
-        return int(self.dumps[rank].get("time_ns", 0))
+    def _since(self, rank: int, moment_ns: int) -> int:
+        return self.ranks[rank].time_ns - moment_ns
+
+    def _age(self, rank: int, moment_ns: int) -> str:
+        return age(self._since(rank, moment_ns) / _S)
 
     def _name(self, rank: int) -> str:
-        pid = self.dumps[rank].get("pid") if rank in self.dumps else None
+        pid = self.ranks[rank].pid if rank in self.ranks else 0
         return f"rank {rank}" + (f" (process {pid})" if pid else "")
+
+    def _last_call_ns(self, rank: int) -> int:
+        calls = self.ranks[rank].entries
+        return max((call.time_created_ns for call in calls), default=0)
 
     def _python(self, rank: int) -> str:
         """Say where a rank's main thread is."""
         seen = self._seen(rank)
-        if not seen.get("line"):
+        if not seen.line:
             return "where its Python is, is not known"
         # A rank that has called something meanwhile was elsewhere, and came back.
-        called = (entry["time_created_ns"] for entry in self.dumps[rank]["entries"])
-        ns = self._now(rank) - max(seen["line_since_ns"], *called, 0)
-        since = f" since {ns / _S:.0f} s" if ns >= _S else ""
-        return f"its Python is at {short(seen['line'])}{since}"
+        since = max(seen.line_since_ns, self._last_call_ns(rank))
+        if self._since(rank, since) < _S:
+            return f"its Python is at {short(seen.line)}"
+        return f"its Python has been at {short(seen.line)} for {self._age(rank, since)}"
 
     def stopped(self, rank: int) -> str:
-        if not self._seen(rank).get("stopped"):
+        if not self._seen(rank).stopped:
             return ""
         return (
             f"{self._name(rank)} is stopped, by a signal or a debugger; its Python was "
-            f"last seen at {short(self._seen(rank).get('line', '?'))}"
+            f"last seen at {short(self._seen(rank).line or '?')}"
         )
 
     def dead_launcher(self, rank: int) -> str:
-        for stream in self._seen(rank).get("streams", ()):
-            if stream.get("dead"):
-                at = f", launched at {short(stream['at'])}," if stream["at"] else ""
+        for one in self._seen(rank).streams:
+            if one.dead:
+                at = f", launched at {short(one.at)}," if one.at else ""
                 return (
-                    f"the launcher of {_title(stream['stream'])} of {self._name(rank)} "
-                    f"is dead: its thread is gone, and {stream['runs'] or 'a task'}"
-                    f"{at} never ends"
+                    f"the launcher of {stream_title(*one.stream)} of "
+                    f"{self._name(rank)} is dead: its thread is gone, and "
+                    f"{one.runs or 'a task'}{at} never ends"
                 )
         return ""
 
     def disagreement(self, group: Group, meeting: Meeting) -> str:
         meant = meeting.there[meeting.meant]
         for rank, text in meeting.wrong().items():
-            mine = meeting.there[rank]
             if text == "different collectives" and self._swapped(group, rank, meeting):
                 text = "the same collectives in another order"
             return (
-                f"{self._name(rank)} calls {what(mine)} where "
-                f"{self._name(meeting.meant)} calls {what(meant)}: {text}"
+                f"{self._name(rank)} calls {meeting.there[rank].text()} where "
+                f"{self._name(meeting.meant)} calls {meant.text()}: {text}"
             )
         return ""
 
     def _swapped(self, group: Group, rank: int, meeting: Meeting) -> bool:
         """Return whether one of two ranks calls later what the other calls now."""
-
-        def later(of: int, call: Entry) -> bool:
-            return any(
-                not e["is_p2p"]
-                and e["collective_seq_id"] > meeting.number
-                and not unlike(call, e)
-                for e in group.calls[of]
-            )
-
-        there, meant = meeting.there, meeting.meant
-        return later(meant, there[rank]) or later(rank, there[meant])
+        of, there, meant = group.collectives(), meeting.there, meeting.meant
+        return any(
+            number > meeting.number and not unlike(there[other], later)
+            for one, other in ((meant, rank), (rank, meant))
+            for number, later in of[one].items()
+        )
 
     def _waiting(self, meeting: Meeting) -> list[int]:
         """Return the ranks that have waited for long, the longest first."""
         found = {
-            rank: self._now(rank) - _began(entry)
-            for rank, entry in meeting.there.items()
-            if entry["state"] != "completed" and not entry.get("failed")
+            rank: self._since(rank, call.began_ns)
+            for rank, call in meeting.there.items()
+            if not call.is_done and not call.failed
         }
         late = [rank for rank, ns in found.items() if ns >= _LATE_NS]
         return sorted(late, key=lambda rank: -found[rank])
@@ -165,53 +165,48 @@ class _Job:
             for rank in self._waiting(other)
         }
         here = [rank for rank in meeting.absent if rank not in elsewhere]
-        gone = [rank for rank in group.ranks if rank not in self.dumps]
+        gone = [rank for rank in group.ranks if rank not in self.ranks]
         if not waiting or not here + gone:
             return ""
-        entry, rank = meeting.there[waiting[0]], (here + gone)[0]
-        ends = [r for r in waiting if self._seen(r).get("exits")]
+        rank, first = (here + gone)[0], waiting[0]
+        call, since = (c := meeting.there[first]).text(), self._age(first, c.began_ns)
         cause = self._cause(rank) if here else "has no process here"
-        if ends:
+        if ends := [r for r in waiting if self._seen(r).exits]:
             return (
-                f"{self._name(ends[0])} cannot end: its exit waits since "
-                f"{age(entry, self._now(waiting[0]))} for {what(entry)}, which "
-                f"{self._name(rank)} has not called; the latter {cause}"
+                f"{self._name(ends[0])} cannot end: its exit has been waiting for "
+                f"{since} for {call}, which {self._name(rank)} has not called; the "
+                f"latter {cause}"
             )
         return (
-            f"{self._name(rank)} {cause}; it has not called {what(entry)}, in which "
-            f"rank {waiting[0]} waits since {age(entry, self._now(waiting[0]))}"
+            f"{self._name(rank)} {cause}; it has not called {call}, in which "
+            f"rank {first} has been waiting for {since}"
         )
 
     def silence(self, group: Group) -> str:
         """Return the verdict on a message that has no other side."""
-        for rank, entry, silent in waiting_messages(group):
-            ns = self._now(rank) - _began(entry)
-            if silent >= 0 and ns >= _LATE_NS and not entry.get("failed"):
+        for rank, call, silent in group.waiting_messages():
+            late = self._since(rank, call.began_ns) >= _LATE_NS
+            if silent >= 0 and late and not call.failed:
                 return (
-                    f"{self._name(silent)} {self._cause(silent)}; rank {rank} waits "
-                    f"for it since {ns / _S:.0f} s in {what(entry, group.ranks)}"
+                    f"{self._name(silent)} {self._cause(silent)}; rank {rank} has been "
+                    f"waiting for it for {self._age(rank, call.began_ns)} in "
+                    f"{call.text(group.ranks)}"
                 )
         return ""
 
     def _cause(self, rank: int) -> str:
         """Say why a rank does not come."""
-        seen, now = self._seen(rank), self._now(rank)
-        last = max(
-            (e["time_created_ns"] for e in self.dumps[rank]["entries"]), default=0
-        )
-        if seen.get("seen_ns") and now - seen["seen_ns"] >= _NO_PYTHON_NS:
-            ns = now - seen["seen_ns"]
+        seen = self._seen(rank)
+        if seen.seen_ns and self._since(rank, seen.seen_ns) >= _NO_PYTHON_NS:
             return (
-                f"cannot run Python for {ns / _S:.0f} s, as somebody holds the GIL: a "
-                f"call from, or after, {short(seen.get('line', '?'))}"
+                f"cannot run Python for {self._age(rank, seen.seen_ns)}, as a call "
+                f"from, or after, {short(seen.line or '?')} holds the GIL"
             )
-        if seen.get("in_loader"):
+        if seen.in_loader:
             return f"loads data: {self._python(rank)}"
-        if seen.get("oom_ns", 0) > last:
-            return (
-                "ran out of device memory "
-                f"{(now - seen['oom_ns']) / _S:.0f} s ago; {self._python(rank)}"
-            )
+        if seen.oom_ns > self._last_call_ns(rank):
+            ago = self._age(rank, seen.oom_ns)
+            return f"ran out of device memory {ago} ago; {self._python(rank)}"
         return f"is elsewhere: {self._python(rank)}"
 
     def cut(self, group: Group, meeting: Meeting) -> str:
@@ -219,49 +214,85 @@ class _Job:
         waiting = self._waiting(meeting)
         if len(meeting.there) < len(group.ranks) or not waiting:
             return ""
-        entry = meeting.there[waiting[0]]
-        text = f"{what(entry)} for {age(entry, self._now(waiting[0]))}"
+        first, call = waiting[0], meeting.there[waiting[0]]
+        text = f"{call.text()} for {self._age(first, call.began_ns)}"
         for rank, one in meeting.there.items():
-            if one["state"] == "scheduled" and rank in waiting:
-                behind = self._behind(rank, one)
-                return f"{self._name(rank)} {behind}; it has queued {text}"
-        resent = {r: n for r in group.ranks if (n := self._seen(r).get("resent", 0))}
-        apart = [r for r in waiting if not meeting.there[r].get("all_here_ns")]
-        ns = self._now(waiting[0]) - _began(entry)
-        if not resent and (not apart or ns < _LOST_NS):
+            if one.state == "scheduled" and rank in waiting:
+                busy = self._behind(rank, one)
+                return f"{self._name(rank)} is busy{busy}; it has queued {text}"
+        resent = {r: n for r in group.ranks if (n := self._seen(r).resent)}
+        apart = [r for r in waiting if not meeting.there[r].all_here_ns]
+        lost = self._since(first, call.began_ns) >= _LOST_NS
+        if not resent and not (apart and lost):
             return ""  # the data may be large, or the machine busy
         ends = {*apart, *resent}
         ends = ends if len(ends) > 1 else set(group.ranks)
-        again = f"; {sum(resent.values())} connections send again" if resent else ""
+        again = counted(sum(resent.values()), "connection")
         return (
             f"the link between ranks {', '.join(map(str, sorted(ends)))} is cut: rank "
-            f"{waiting[0]} is in {text}{again}, and all have called it"
+            f"{first} has been in {text}{f', {again} resent' if resent else ''}, and "
+            "all have called it"
         )
 
-    def _behind(self, rank: int, entry: Entry) -> str:
+    def _behind(self, rank: int, call: Call) -> str:
         """Say what a stream does before it comes to a call."""
-        streams = {
-            tuple(one["stream"]): one for one in self._seen(rank).get("streams", ())
-        }
-        at = tuple(entry.get("stream", ()))
+        streams = {one.stream: one for one in self._seen(rank).streams}
+        at = call.stream
         for _ in streams:
-            if at in streams and streams[at]["held_by"]:
-                at = tuple(streams[at]["held_by"])
+            if at in streams and streams[at].held_by:
+                at = streams[at].held_by
         if at not in streams:
-            return "is busy"
+            return ""
         one = streams[at]
-        line = f" ({short(one['at'])})" if one["at"] else ""
-        return f"is busy: {_title(one['stream'])} runs {one['runs'] or 'a task'}{line}"
+        line = f" ({short(one.at)})" if one.at else ""
+        return f": {stream_title(*one.stream)} runs {one.runs or 'a task'}{line}"
 
     def slow(self, group: Group) -> str:
-        found = slow_rank(group)
-        if found is None:
+        """Return the verdict on a rank that nearly always comes last.
+
+        It costs the others time. A rank knows how long it waited for the last one, so
+        the ranks' clocks do not matter.
+        """
+        of = group.collectives()
+        if len(of) < 2:
             return ""
-        text = (
-            f"{self._name(found.rank)} is slow: the others waited for it in "
-            f"{found.late} of {found.calls} calls of group '{group.name}', "
-            f"{found.share:.0%} of the last {found.span_ns / _S:.0f} s; "
+        newest = max(
+            (c.ended_ns for calls in of.values() for c in calls.values()), default=0
         )
-        if found.by_device:
-            return f"{text}its device has more to do before {what(found.entry)}"
-        return text + self._python(found.rank)
+        shared = set.intersection(*(set(calls) for calls in of.values()))
+        met = [
+            {rank: calls[number] for rank, calls in of.items()}
+            for number in sorted(shared)[-_MOST_CALLS:]
+        ]
+        met = [one for one in met if all(_is_told(c, newest) for c in one.values())]
+        if len(met) < _FEWEST_CALLS:
+            return ""
+        waits = [{rank: _waited(call) for rank, call in one.items()} for one in met]
+        last = [min(one, key=lambda rank: one[rank]) for one in waits]
+        rank, late = Counter(last).most_common(1)[0]
+        lost = sum(
+            statistics.median(ns for other, ns in one.items() if other != rank)
+            - one[rank]
+            for one in waits
+        )
+        span = met[-1][rank].ended_ns - met[0][rank].time_created_ns
+        if span < _SHORTEST_NS or late < _MOSTLY * len(met) or lost < _SHARE * span:
+            return ""
+        queued = sum(c.began_ns - c.time_created_ns for c in (one[rank] for one in met))
+        # Its device may come late to what its host has called in time.
+        by_device = f"its device has more to do before {met[-1][rank].text()}"
+        cause = by_device if queued > lost / 2 else self._python(rank)
+        return (
+            f"{self._name(rank)} is slow: the others waited for it in {late} of "
+            f"{counted(len(met), 'call')} of group '{group.name}', {lost / span:.0%} "
+            f"of the last {age(span / _S)}; {cause}"
+        )
+
+
+def _is_told(call: Call, newest: int) -> bool:
+    known = call.all_here_ns and call.time_discovered_started_ns
+    return call.is_done and bool(known) and newest - call.ended_ns < _SPAN_NS
+
+
+def _waited(call: Call) -> int:
+    return call.all_here_ns - call.time_discovered_started_ns

@@ -1,12 +1,26 @@
-"""What two readings of a process's counters say about the time between them."""
+"""What was counted between two readings of a process."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from npu_dispatch.observe.segment import Histogram, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 
-__all__ = ["StreamKey", "StreamRates", "key", "seconds", "stream_rates", "sync_rates"]
+__all__ = [
+    "StreamKey",
+    "StreamRates",
+    "core_waits",
+    "key",
+    "late_waits",
+    "seconds",
+    "since",
+    "stream_rates",
+    "streams_of",
+    "sync_rates",
+    "wait_ns",
+]
 
 StreamKey = tuple[int, int]  # device, stream
 
@@ -26,45 +40,76 @@ def key(stream: StreamView) -> StreamKey:
     return stream.stats.device, stream.stats.stream
 
 
+def since(now: object, before: object | None, name: str) -> Any:
+    """Return what a counter or a histogram has gained since `before`; None: all of it.
+
+    A counter that was set back has gained nothing.
+    """
+    new: Any = getattr(now, name)
+    if before is None:
+        return new
+    gained = new - getattr(before, name)
+    return gained if isinstance(new, Histogram) else max(0, gained)
+
+
 def seconds(before: ProcessView | None, now: ProcessView) -> float:
     """Return the time since `before`, by default since the process's start."""
     start = before.tick if before else now.info.monotonic_ns / 1e9
     return max(now.tick - start, 1e-6)
 
 
+def streams_of(view: ProcessView | None) -> dict[StreamKey, StreamStats]:
+    return {key(stream): stream.stats for stream in view.streams} if view else {}
+
+
 def stream_rates(
     before: ProcessView | None, now: ProcessView
 ) -> dict[StreamKey, StreamRates]:
     """Return each stream's rates, since its start where no earlier reading has it."""
-    old = {key(s): s.stats for s in before.streams} if before else {}
-    dt = seconds(before, now)
-
-    def share(new: int, old: int) -> float:
-        return min(1.0, max(0.0, (new - old) / 1e9 / dt))
-
+    old, dt = streams_of(before), seconds(before, now)
     rates = {}
-    for stream in now.streams:
-        s = stream.stats
-        o = old.get(key(stream))
-        rates[key(stream)] = StreamRates(
-            launches=max(0.0, (s.submitted - (o.submitted if o else 0)) / dt),
-            retired=max(0.0, (s.retired - (o.retired if o else 0)) / dt),
-            busy=share(s.busy_ns, o.busy_ns if o else 0),
-            idle=share(s.idle_ns, o.idle_ns if o else 0),
-            starved=share(s.starved_ns, o.starved_ns if o else 0),
-            held=share(s.held_ns, o.held_ns if o else 0),
-        )
+    for which, s in streams_of(now).items():
+        past = old.get(which)
+        launches, retired = (since(s, past, n) / dt for n in ("submitted", "retired"))
+        times = (since(s, past, f"{n}_ns") for n in ("busy", "idle", "starved", "held"))
+        shares = (min(1.0, ns / 1e9 / dt) for ns in times)
+        rates[which] = StreamRates(launches, retired, *shares)
     return rates
+
+
+def core_waits(before: ProcessView | None, now: ProcessView) -> float:
+    """Return the most that a launcher waited for a core, as a share of the time."""
+    old = {key(s): s.core_wait_ns or 0 for s in before.streams} if before else {}
+    gained = [(s.core_wait_ns or 0) - old.get(key(s), 0) for s in now.streams]
+    return min(1.0, max(gained, default=0) / 1e9 / seconds(before, now))
+
+
+def wait_ns(before: ProcessView | None, now: ProcessView) -> dict[str, int]:
+    """Return how long host threads have waited, all together, by reason."""
+    found: dict[str, int] = {}
+    for view, sign in ((now, 1), (before, -1)):
+        for device in view.devices if view else ():
+            for reason, ns in device.wait_ns.items():
+                found[reason] = found.get(reason, 0) + sign * ns
+        full = sum(stream.full_wait_ns for stream in streams_of(view).values())
+        found["full_queue"] = found.get("full_queue", 0) + sign * full
+    return {reason: max(0, ns) for reason, ns in found.items()}
 
 
 def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]:
     """Return how many host threads waited on average, by reason."""
     dt = seconds(before, now)
-    rates: dict[str, float] = {}
-    for view, sign in ((now, 1), (before, -1)):
-        for device in view.devices if view else ():
-            for reason, ns in device.wait_ns.items():
-                rates[reason] = rates.get(reason, 0.0) + sign * ns / 1e9 / dt
-        full = sum(s.stats.full_wait_ns for s in view.streams) if view else 0
-        rates["full_queue"] = rates.get("full_queue", 0.0) + sign * full / 1e9 / dt
-    return {reason: max(0.0, rate) for reason, rate in rates.items()}
+    return {reason: ns / 1e9 / dt for reason, ns in wait_ns(before, now).items()}
+
+
+def late_waits(
+    before: Sequence[SiteWaits], now: Sequence[SiteWaits]
+) -> list[tuple[SiteWaits, int]]:
+    """Return the lines where the host waits and the nanoseconds since `before`.
+
+    Those that cost most lately come first. A wait that has just ended is missing
+    until it is added to its line.
+    """
+    old = {site.at: site for site in before}
+    found = [(site, since(site, old.get(site.at), "wait_ns")) for site in now]
+    return sorted(found, key=lambda each: (each[1], each[0].wait_ns), reverse=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
-from npu_dispatch.observe.judge.steps import Steps
+from npu_dispatch.observe.judge.rates import since, streams_of, wait_ns
 from npu_dispatch.observe.judge.verdict import Verdict, judge
+from npu_dispatch.observe.judge.words import counted, duration, mib
 from npu_dispatch.observe.segment import (
     SAMPLE_PERIOD,
     Histogram,
@@ -20,59 +23,85 @@ from npu_dispatch.observe.segment import (
     StreamStats,
 )
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.sites import short
+from npu_dispatch.observe.segment.script_name import short
 
-if TYPE_CHECKING:
-    from rich.table import Table
+__all__ = ["Figures", "Steps", "Watch", "show"]
 
-__all__ = ["Figures", "Watch", "show"]
+Figures = dict[str, Any]  # plain values, as JSON has them
 
 _MOST_LINES = 3
 _LEAST_SHARE = 0.01
+_LEAST_MS = 0.05
+# The first steps compile, capture, allocate, and fill caches.
+_WARM_UP = 8
+_REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    seconds: float
-    launches: int
-    launches_per_s: float
-    failed: int
-    dropped: int
-    streams: int
-    depth_p50: float
-    depth_p99: float
-    depth_max: float
-    latency_us_p50: float
-    latency_us_p99: float
-    blocked_ms: dict[str, float]
-    peak_memory: dict[int, int]
-    verdict: Verdict
-    steps: int  # of the optimizer
-    step_s: float | None  # from one step's end to the next one's, on the host
-    step_device_s: float | None  # for which the busiest stream works
-    waits: list[SiteWaits]  # the costliest lines
-    tasks: list[SiteTasks]  # the lines that launch most; one task in SAMPLE_PERIOD
+class Steps:
+    """Steps of one optimizer, the one that stepped first of those that still live.
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        rows = {name: getattr(self, name) for name in ("waits", "tasks")}
-        return {
-            **asdict(self),
-            "verdict": self.verdict._asdict(),
-            **{name: [row._asdict() for row in found] for name, found in rows.items()},
-        }
+    `read` returns the process's counters. It is called after the eighth step and
+    then whenever the number of steps is a power of two, so `first` and `last` are the
+    ends of a span that lies inside of the training and has about half of its steps.
+    """
+
+    def __init__(self, read: Callable[[], ProcessView | None]) -> None:
+        self.count = 0
+        self.first: ProcessView | None = None
+        self.last: ProcessView | None = None
+        self._read = read
+        self._between = 0  # steps from `first` to `last`
+        self._times: deque[int] = deque(maxlen=_REMEMBERED)
+        self._at = 0
+        # Weak: what an optimizer holds is the program's memory.
+        self._optimizer: weakref.ref[Any] | None = None
+
+    def stepped(self, optimizer: Any, *_: object) -> None:
+        """Count a step; a hook of torch.optim, called after optimizer.step()."""
+        known = self._optimizer() if self._optimizer else None
+        if known is None:
+            self._optimizer = weakref.ref(optimizer)
+            self._at = 0
+        elif known is not optimizer:
+            return
+        now = time.monotonic_ns()
+        if self._at:
+            self._times.append(now - self._at)
+        self.count += 1
+        if self.count == _WARM_UP:
+            self.first = self._read()
+        elif self.count > _WARM_UP and self.count.bit_count() == 1:
+            self.last = self._read()
+            self._between = self.count - _WARM_UP
+        # Without what the readings take.
+        self._at = time.monotonic_ns()
+
+    @property
+    def host_s(self) -> float | None:
+        """The median time from one step's end to the next one's; None: unknown."""
+        steady = list(self._times)[_WARM_UP - 1 :] or self._times
+        return median(steady) / 1e9 if steady else None
+
+    @property
+    def device_s(self) -> float | None:
+        """How long the busiest stream works in a step; None where it is unknown."""
+        if self.first is None or self.last is None:
+            return None
+        old, new = streams_of(self.first), streams_of(self.last)
+        busy = [since(new[which], old.get(which), "busy_ns") for which in new]
+        return max(busy, default=0) / 1e9 / self._between
 
 
-def _merged(streams: list[StreamStats], name: str) -> Histogram | None:
+def _merged(streams: list[StreamStats], name: str) -> Histogram:
     histograms: list[Histogram] = [getattr(stream, name) for stream in streams]
-    return reduce(Histogram.__add__, histograms) if histograms else None
+    return reduce(Histogram.__add__, histograms) if histograms else Histogram(0, 0, ())
 
 
 class Watch:
     """This process's figures since its start, and the time since construction.
 
-    Whoever calls `steps.stepped` after each step of an optimizer gets the time of a
-    step, too.
+    If the caller calls `steps.stepped` after each step of an optimizer, the figures
+    include the time of a step.
     """
 
     def __init__(self) -> None:
@@ -85,8 +114,14 @@ class Watch:
         return views[0] if views else None
 
     def figures(self) -> Figures | None:
-        """Return the figures, or None when this process publishes no statistics."""
-        seconds = time.monotonic() - self._start
+        """Return what the program did, or None when it publishes no statistics.
+
+        Waits and tasks are by line, the costliest first; of the tasks one in
+        SAMPLE_PERIOD is counted, and `sampled` are all of those. A step's device time
+        is that of the busiest stream, its host time that from one step's end to the
+        next one's; None: not known. Memory is in bytes, by device.
+        """
+        elapsed = time.monotonic() - self._start
         with self._processes:
             view = self._view()
             reader = self._processes.reader(view) if view else None
@@ -98,32 +133,28 @@ class Watch:
         depth = _merged(streams, "depth_histogram")
         latency = _merged(streams, "latency_ns")
         launches = sum(stream.submitted for stream in streams)  # inline ones too
-        blocked = {"full_queue": sum(stream.full_wait_ns for stream in streams) / 1e6}
-        for device in view.devices:
-            for reason, ns in device.wait_ns.items():
-                blocked[reason] = blocked.get(reason, 0.0) + ns / 1e6
-        verdict = self._judge(view, waits, ops)
-        return Figures(
-            seconds=seconds,
-            launches=launches,
-            launches_per_s=launches / seconds if seconds else 0.0,
-            failed=sum(stream.failed for stream in streams),
-            dropped=sum(stream.dropped for stream in streams),
-            streams=len(streams),
-            depth_p50=depth.percentile(0.50) if depth else 0.0,
-            depth_p99=depth.percentile(0.99) if depth else 0.0,
-            depth_max=depth.percentile(1.0) if depth else 0.0,
-            latency_us_p50=latency.percentile(0.50) / 1e3 if latency else 0.0,
-            latency_us_p99=latency.percentile(0.99) / 1e3 if latency else 0.0,
-            blocked_ms=blocked,
-            peak_memory={d.device: d.allocated_peak for d in view.devices},
-            verdict=verdict,
-            steps=self.steps.count,
-            step_s=self.steps.host_s,
-            step_device_s=self.steps.device_s,
-            waits=waits[:_MOST_LINES],
-            tasks=tasks[:_MOST_LINES],
-        )
+        return {
+            "seconds": elapsed,
+            "launches": launches,
+            "launches_per_s": launches / elapsed if elapsed else 0.0,
+            "failed": sum(stream.failed for stream in streams),
+            "dropped": sum(stream.dropped for stream in streams),
+            "streams": len(streams),
+            "depth_p50": depth.percentile(0.50),
+            "depth_p99": depth.percentile(0.99),
+            "depth_max": depth.percentile(1.0),
+            "latency_us_p50": latency.percentile(0.50) / 1e3,
+            "latency_us_p99": latency.percentile(0.99) / 1e3,
+            "blocked_ms": {why: ns / 1e6 for why, ns in wait_ns(None, view).items()},
+            "peak_memory": {d.device: d.allocated_peak for d in view.devices},
+            "verdict": self._judge(view, waits, ops)._asdict(),
+            "steps": self.steps.count,
+            "step_s": self.steps.host_s,
+            "step_device_s": self.steps.device_s,
+            "waits": [site._asdict() for site in waits[:_MOST_LINES]],
+            "tasks": [site._asdict() for site in tasks[:_MOST_LINES]],
+            "sampled": sum(site.tasks for site in tasks),
+        }
 
     def _judge(
         self, end: ProcessView, waits: Sequence[SiteWaits], ops: Sequence[OpCost]
@@ -140,6 +171,7 @@ class Watch:
 def show(figures: Figures | None) -> None:
     """Print the table, the verdict and what to try next to stderr."""
     from rich.console import Console
+    from rich.table import Table
 
     console = Console(stderr=True, markup=False, emoji=False)
     if figures is None:
@@ -148,71 +180,63 @@ def show(figures: Figures | None) -> None:
             "no room for them (npu-dispatch doctor)"
         )
         return
-    console.print(_table(figures))
+    table = Table(title="npu", show_header=False, title_style="bold")
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    for name, text in _table_rows(figures):
+        table.add_row(name, text)
+    console.print(table)
     for line in _verdict_lines(figures):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _table(figures: Figures) -> Table:
-    from rich.table import Table
-
-    table = Table(title="npu", show_header=False, title_style="bold")
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    table.add_row("launches", f"{figures.launches:,}")
-    table.add_row("launches/s", f"{figures.launches_per_s:,.0f}")
-    if figures.failed:
-        table.add_row("failed", f"{figures.failed} (then {figures.dropped} dropped)")
-    depths = (figures.depth_p50, figures.depth_p99, figures.depth_max)
-    table.add_row(
-        "queue depth p50 / p99 / max", " / ".join(f"{depth:,.0f}" for depth in depths)
-    )
-    table.add_row(
-        "enqueue to retire p50 / p99",
-        f"{figures.latency_us_p50:,.1f} / {figures.latency_us_p99:,.1f} µs",
-    )
-    total = sum(figures.blocked_ms.values())
-    table.add_row("host blocked", f"{total:,.1f} ms of {figures.seconds * 1e3:,.0f} ms")
-    for reason, ms in sorted(figures.blocked_ms.items(), key=lambda item: -item[1]):
-        if ms >= 0.05:
-            table.add_row(f"  {reason.replace('_', ' ')}", f"{ms:,.1f} ms")
-    for device, peak in figures.peak_memory.items():
-        table.add_row(f"peak memory npu:{device}", f"{peak / 2**20:,.1f} MiB")
-    return table
+def _table_rows(found: Figures) -> Iterator[tuple[str, str]]:
+    blocked = found["blocked_ms"]
+    yield "launches", f"{found['launches']:,}"
+    yield "launches/s", f"{found['launches_per_s']:,.0f}"
+    if found["failed"]:
+        yield "failed", f"{found['failed']} (then {found['dropped']} dropped)"
+    depths = (f"{found[f'depth_{name}']:,.0f}" for name in ("p50", "p99", "max"))
+    yield "queue depth p50 / p99 / max", " / ".join(depths)
+    latencies = (f"{found[f'latency_us_{name}']:,.1f}" for name in ("p50", "p99"))
+    yield "enqueue to retire p50 / p99", f"{' / '.join(latencies)} µs"
+    total, whole = duration(sum(blocked.values()) / 1e3), duration(found["seconds"])
+    yield "host blocked", f"{total} of {whole}"
+    for reason, ms in sorted(blocked.items(), key=lambda item: -item[1]):
+        if ms >= _LEAST_MS:
+            yield f"  {reason.replace('_', ' ')}", duration(ms / 1e3)
+    for device, peak in found["peak_memory"].items():
+        yield f"peak memory npu:{device}", mib(peak)
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
+def _each(count: int, steps: int, about: str = "") -> str:
+    return f", {about}{count / steps:,.0f} a step" if 2 * count >= steps > 0 else ""
 
 
-def _each(count: int, steps: int) -> str:
-    return f", {count / steps:,.0f} a step" if 2 * count >= steps > 0 else ""
-
-
-def _verdict_lines(figures: Figures) -> list[str]:
-    lines = [figures.verdict.text]
-    if figures.step_s is not None:
-        line = f"step     {_time(figures.step_s)} on the host"
-        if figures.step_device_s is not None:
-            line += f", {_time(figures.step_device_s)} of work on the device"
-        lines.append(f"{line} ({figures.steps:,} steps)")
-    steps = figures.steps if figures.step_s is not None else 0
-    for site in figures.waits:
-        if site.wait_ns / 1e9 < _LEAST_SHARE * figures.seconds:
-            continue
-        lines.append(
-            f"waits    {_time(site.wait_ns / 1e9)} in {site.waits:,} waits for "
-            f"{site.reason.replace('_', ' ')}{_each(site.waits, steps)}, "
-            f"at {short(site.at)}"
-        )
-    for task in figures.tasks:
-        launches = task.tasks * SAMPLE_PERIOD
-        share = min(1.0, launches / max(figures.launches, 1))
-        if share >= _LEAST_SHARE:
-            lines.append(
-                f"launches {share:.0%} of all{_each(launches, steps)}, "
-                f"at {short(task.at)}"
+def _verdict_lines(found: Figures) -> Iterator[str]:
+    yield found["verdict"]["text"]
+    steps = 0
+    if found["step_s"] is not None:
+        steps = found["steps"]
+        line = f"step     {duration(found['step_s'])} on the host"
+        if found["step_device_s"] is not None:
+            line += f", {duration(found['step_device_s'])} of work on the device"
+        yield f"{line} ({counted(steps, 'step')})"
+    for waits in map(SiteWaits._make, map(dict.values, found["waits"])):
+        if waits.wait_ns / 1e9 >= _LEAST_SHARE * found["seconds"]:
+            each = _each(waits.waits, steps)
+            yield (
+                f"waits    {duration(waits.wait_ns / 1e9)} in "
+                f"{counted(waits.waits, 'wait')} for {waits.reason.replace('_', ' ')}"
+                f"{each}, at {short(waits.at)}"
             )
-    if figures.verdict.action:
-        lines.append(f"try      {figures.verdict.action}")
-    return lines
+    for tasks in map(SiteTasks._make, map(dict.values, found["tasks"])):
+        share = tasks.tasks / found["sampled"]
+        if share >= _LEAST_SHARE:
+            each = _each(tasks.tasks * SAMPLE_PERIOD, steps, "about ")
+            yield (
+                f"launches about {share:.0%} of all ({tasks.tasks:,} of "
+                f"{found['sampled']:,} sampled){each}, at {short(tasks.at)}"
+            )
+    if found["verdict"]["action"]:
+        yield f"try      {found['verdict']['action']}"

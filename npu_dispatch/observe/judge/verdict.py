@@ -9,31 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from npu_dispatch.observe.judge.action import action
 from npu_dispatch.observe.judge.rates import (
     StreamKey,
     StreamRates,
+    core_waits,
     key,
+    late_waits,
     seconds,
+    since,
     stream_rates,
     sync_rates,
 )
-from npu_dispatch.observe.segment import OpCost, SiteWaits
+from npu_dispatch.observe.judge.words import age, counted
+from npu_dispatch.observe.segment import OpCost, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.sites import short
+from npu_dispatch.observe.segment.script_name import short
 from npu_dispatch.stream_names import stream_title
 
 __all__ = [
     "HANG_SECONDS",
     "KINDS",
     "Verdict",
+    "action",
     "ask_python",
     "attention",
     "cycles",
     "doing",
     "judge",
-    "late_waits",
     "quiet_for",
+    "stuck_for",
+    "waits_for",
 ]
 
 HANG_SECONDS = 10.0
@@ -41,6 +46,9 @@ _DEVICE_BOUND = 0.8  # a stream has work for this share of the time
 _BLOCKED = 0.25  # host waits for this share of the time
 # A pause between two steps: the process is judged by all that it has done.
 _PAUSE_S = 2.0
+# A launcher that was ready to run had no core for this share of the time.
+_CROWDED = 0.25
+_OF_SPEED = ("blocked", "held", "device-bound", "launch-bound", "host-bound")
 _WAITING = 0.5  # collectives wait for other ranks for this share of the time
 # The host is elsewhere if the device stands idle for this share of the time in gaps
 # of more than a millisecond, and so few launches come in a second.
@@ -48,20 +56,15 @@ _AWAY, _FEW_LAUNCHES = 0.5, 5000
 # What a stream runs that waits for torch_npu's ExternalEvent.
 _UNRECORDED = "external event wait"
 
-# Every kind, those first that need somebody's attention first.
-KINDS = (
-    *("stopped", "hung", "failed", "blocked", "waiting", "held"),
-    *("device-bound", "launch-bound", "host-bound", "quiet", "idle"),
-)
-# The order in which processes are shown. Whether the host or the device is short
-# may change every second, and rows should not move because of that.
-_ATTENTION = {
+# Every kind, and its rank in the order in which processes are shown: 0 needs attention
+# first. Whether the host or the device is short may change every second, and rows
+# should not move because of that.
+KINDS = {
     "stopped": 0,
     "hung": 0,
     "failed": 1,
-    "blocked": 2,
-    "waiting": 2,
-    "held": 2,
+    **dict.fromkeys(("blocked", "waiting", "held"), 2),
+    **dict.fromkeys(("device-bound", "launch-bound", "host-bound", "quiet"), 3),
     "idle": 4,
 }
 
@@ -77,7 +80,7 @@ class Verdict(NamedTuple):
 
 def attention(kind: str) -> int:
     """Return the rank of a verdict's kind; 0 needs attention first."""
-    return _ATTENTION.get(kind, 3)
+    return KINDS[kind]
 
 
 def waits_for(view: ProcessView) -> dict[StreamKey, StreamKey]:
@@ -105,9 +108,12 @@ def _count(rate: float) -> str:
     return f"{rate / 1e3:,.0f} k/s" if rate >= 1e3 else f"{rate:,.0f}/s"
 
 
-def doing(stream: StreamView) -> str:
-    """Say what a stream with work does: "runs aten::mm"."""
-    s = stream.stats
+def doing(s: StreamStats) -> str:
+    """Say what a stream does: "runs aten::mm"."""
+    if s.state == "failed":
+        return f"{counted(s.failed, 'task')} failed, {s.dropped} dropped after it"
+    if not s.depth and s.held_by is None:
+        return f"idle after {counted(s.retired, 'task')}"
     if s.held_by is not None:
         return f"waits for task {s.held_until:,} of {stream_title(*s.held_by)}"
     if s.running == _UNRECORDED:
@@ -117,8 +123,8 @@ def doing(stream: StreamView) -> str:
 
 def quiet_for(view: ProcessView) -> str:
     """Say since when a process launches nothing, and what it launched last."""
-    elapsed = view.tick - (view.quiet_since or view.tick)
-    text = f"nothing launched for {elapsed:,.0f} s, nothing queued"
+    elapsed = age(view.tick - (view.quiet_since or view.tick))
+    text = f"nothing launched for {elapsed}, nothing queued"
     if view.last_task and view.last_task.at:
         text += f", last {view.last_task.op} at {short(view.last_task.at)}"
     return text
@@ -129,17 +135,9 @@ def ask_python(view: ProcessView) -> str:
     return f"Python is elsewhere: py-spy dump --subprocesses --pid {view.info.pid}"
 
 
-def late_waits(
-    before: Sequence[SiteWaits], now: Sequence[SiteWaits]
-) -> list[tuple[SiteWaits, int]]:
-    """Return the lines where the host waits and the nanoseconds since `before`.
-
-    Those that cost most lately come first. A wait that has just ended is missing
-    until it is added to its line.
-    """
-    old = {site.at: site.wait_ns for site in before}
-    found = [(site, max(0, site.wait_ns - old.get(site.at, 0))) for site in now]
-    return sorted(found, key=lambda each: (each[1], each[0].wait_ns), reverse=True)
+def stuck_for(view: ProcessView, stream: StreamView) -> float:
+    """Return for how many seconds a stream has made no progress; 0: it has no work."""
+    return 0.0 if stream.oldest_since is None else view.tick - stream.oldest_since
 
 
 def _waits_at(view: ProcessView) -> str:
@@ -153,7 +151,7 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
     stuck = [
         s
         for s in view.streams
-        if s.oldest_since is not None and view.tick - s.oldest_since >= least
+        if s.oldest_since is not None and stuck_for(view, s) >= least
     ]
     if not stuck:
         return None
@@ -163,15 +161,13 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
         names = " -> ".join(stream_title(*s) for s in [*circle, circle[0]])
         lines = [s.stats.running_at for s in view.streams if key(s) in circle]
         at = next(filter(None, lines), waits)
-        return f"hung: streams wait in a circle: {names}{host}", at
+        return f"streams wait in a circle: {names}{host}", at
     # A held stream is not the cause; the one that it waits for is.
-    worst = min(
-        stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
-    )
-    age = view.tick - (worst.oldest_since or view.tick)
+    worst = max(stuck, key=lambda s: (s.stats.held_by is None, stuck_for(view, s)))
     text = (
-        f"hung: {stream_title(*key(worst))} {doing(worst)}, "
-        f"no progress for {age:,.0f} s, {worst.stats.depth:,} tasks queued{host}"
+        f"{stream_title(*key(worst))} {doing(worst.stats)}, no progress for "
+        f"{age(stuck_for(view, worst))}, "
+        f"{counted(worst.stats.depth, 'task')} queued{host}"
     )
     return text, worst.stats.running_at or waits
 
@@ -179,7 +175,7 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
 def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
     stream, worst = max(rates.items(), key=lambda item: item[1].held)
     title = stream_title(*stream)
-    text = f"held: {title} waits for other streams {worst.held:.0%} of the time"
+    text = f"{title} waits for other streams {worst.held:.0%} of the time"
     by = waits_for(view).get(stream)
     return text + (f", now for {stream_title(*by)}" if by else "")
 
@@ -190,36 +186,31 @@ def _kind(
     least: float,
     late: Sequence[tuple[SiteWaits, int]],
 ) -> tuple[str, str, str]:
-    """Return the kind, the sentence and the line."""
+    """Return the kind, the reason for it and the line."""
     if now.stopped:
         queued = sum(stream.stats.depth for stream in now.streams)
-        text = f"stopped: by a signal or a debugger, {queued:,} tasks queued"
+        text = f"by a signal or a debugger, {counted(queued, 'task')} queued"
         return "stopped", text, ""
     if hung := _hung(now, least):
         return "hung", *hung
     for stream in now.streams:
         if stream.state == "error":
-            s = stream.stats
-            text = f"{s.failed} failed, {s.dropped} dropped after it"
-            return (
-                "failed",
-                f"failed: {stream_title(*key(stream))}: {text}",
-                s.running_at,
-            )
+            text = f"{stream_title(*key(stream))}: {doing(stream.stats)}"
+            return "failed", text, stream.stats.running_at
     if now.quiet_since is not None and now.tick - now.quiet_since >= least:
         last = now.last_task.at if now.last_task else ""
-        return "quiet", f"quiet: {quiet_for(now)}; {ask_python(now)}", last
+        return "quiet", f"{quiet_for(now)}; {ask_python(now)}", last
     rates = stream_rates(before, now)
     launches = sum(rate.launches for rate in rates.values())
     if not launches and not any(stream.stats.depth for stream in now.streams):
-        since = now.tick - (now.quiet_since or 0.0)
-        if before is not None and since < _PAUSE_S:
+        paused = now.tick - (now.quiet_since or 0.0)
+        if before is not None and paused < _PAUSE_S:
             return _kind(None, now, least, late)
-        return "idle", "idle: nothing launched, nothing queued", ""
-    waited = now.waited_ns - (before.waited_ns if before else 0)
+        return "idle", "nothing launched, nothing queued", ""
+    waited = since(now, before, "waited_ns")
     share = min(1.0, waited / 1e9 / seconds(before, now))
     if share >= _WAITING:
-        text = f"waiting: collectives wait for other ranks {share:.0%} of the time"
+        text = f"collectives wait for other ranks {share:.0%} of the time"
         return "waiting", text, _waits_at(now)
     host = f"host launches {_count(launches)}"
     main = max(rates.values(), key=lambda rate: rate.busy)
@@ -228,14 +219,14 @@ def _kind(
         # The host is ahead: the stream has work all the time.
         busy = main.busy if main.busy >= _DEVICE_BOUND else total
         if busy >= _DEVICE_BOUND or main.busy >= main.held:
-            text = f"device-bound: device busy {busy:.0%}, {host}"
+            text = f"device busy {busy:.0%}, {host}"
             return "device-bound", text, ""
         return "held", _held(now, rates), _waits_at(now)
     syncs = sync_rates(before, now)
     reason, worst = max(syncs.items(), key=lambda item: item[1])
     if sum(syncs.values()) >= _BLOCKED:
         text = (
-            f"blocked: host waits {sum(syncs.values()):.0%} of the time, most for "
+            f"host waits {sum(syncs.values()):.0%} of the time, most for "
             f"{reason.replace('_', ' ')} ({worst:.0%}); device idle {1 - main.busy:.0%}"
         )
         if late and late[0][1]:
@@ -243,9 +234,9 @@ def _kind(
             return "blocked", f"{text}; most at {short(at)}", at
         return "blocked", text, _waits_at(now)
     away = main.idle - main.starved  # a gap counts as starved for its first ms
-    kind = "host-bound" if away >= _AWAY and launches < _FEW_LAUNCHES else ""
-    kind = kind or "launch-bound"
-    return kind, f"{kind}: device idle {1 - main.busy:.0%}, {host}", ""
+    is_away = away >= _AWAY and launches < _FEW_LAUNCHES
+    kind = "host-bound" if is_away else "launch-bound"
+    return kind, f"device idle {1 - main.busy:.0%}, {host}", ""
 
 
 def judge(
@@ -265,4 +256,82 @@ def judge(
     late = late_waits(lines_before, lines)
     kind, text, at = _kind(before, now, hang_seconds, late)
     reason = next((site.reason for site, _ in late if site.at == at), "")
-    return Verdict(kind, text, at, action(kind, now, at=at, reason=reason, ops=ops))
+    what = action(kind, now, at=at, reason=reason, ops=ops)
+    share = core_waits(before, now)
+    if kind in _OF_SPEED and share >= _CROWDED:
+        text += f"; its launcher waits {share:.0%} of the time for a core"
+        what = _ACTIONS["crowded"].format(pid=now.info.pid)
+    return Verdict(kind, f"{kind}: {text}", at, what)
+
+
+# By the reason of the wait.
+_INSTEAD = {
+    "item": "keep the value on the device and read it once in a hundred steps",
+    "copy": "copy with non_blocking=True into pinned memory, and read it a step later",
+    "h2d": 'use DataLoader(pin_memory=True) and .to("npu", non_blocking=True)',
+    "operator": "use an operator whose result has a fixed shape, such as torch.where "
+    "instead of a boolean index",
+    "stream_sync": "let streams wait for each other with wait_stream() instead",
+    "event_sync": "let the other stream wait for the event instead",
+    "device_sync": "call synchronize() only where the program measures time",
+    "allocator": "use less memory: the allocator waits for blocks to come free",
+    "full_queue": "launch less at once: the queue is full, so the device is behind",
+}
+
+
+_ACTIONS = {
+    "crowded": "other programs use this machine's cores: stop them, or give this one "
+    "cores of its own (taskset -cp CORES {pid}, a control group)",
+    "stopped": "let it go on: kill -CONT {pid}, or continue in the debugger",
+    "hung": "npu-dispatch dump {pid} shows every stream and who waits for whom; "
+    "docs/hung_job.md says how to read it",
+    "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
+    "why; npu-dispatch dump {pid} shows this one's streams",
+    "failed": "read the error in the program's log, which names the line that launched "
+    "the operator; torch.npu.clear_error(stream) ends that state",
+    "waiting": "this rank is early: npu-dispatch dump --all-ranks names the one that "
+    "comes last, and where its Python is",
+    "held": "let the streams overlap: record the event as early as possible, and wait "
+    "for it as late as possible",
+    "device-bound": "make the kernels cheaper{costliest}: torch.compile(model), "
+    'torch.autocast("npu")',
+    "launch-bound": "launch a whole step at once: npu_dispatch.compile_step(model, "
+    "optimizer, loss_fn)",
+    "launch-bound without steps": "launch many operators at once: torch.npu.graph, or "
+    'torch.compile(model, mode="reduce-overhead")',
+    "host-bound": "look outside of npu: Python does other work than launching, such as "
+    "loading data (py-spy record -o where.svg --pid {pid})",
+    "idle": 'move the model and its inputs to the device, model.to("npu"), or run with '
+    "--cuda if the program names cuda",
+}
+
+
+def action(
+    kind: str,
+    view: ProcessView,
+    *,
+    at: str = "",
+    reason: str = "",
+    ops: Sequence[OpCost] = (),
+) -> str:
+    """Return a sentence that says what to do, or "" where nothing is wrong.
+
+    `at` and `reason`: where and why the host waits most. `ops` are the costliest
+    first. docs/slow_step.md and docs/hung_job.md say more.
+    """
+    if kind == "blocked":
+        instead = _INSTEAD.get(reason, "wait less often")
+        return f"at {short(at)}, {instead}" if at else instead
+    steps = view.process.optimizer_steps
+    if kind == "hung" and view.rank:
+        kind = "hung rank"
+    elif kind == "launch-bound" and not steps:
+        kind = "launch-bound without steps"
+    elif kind == "launch-bound" and steps < 2 * sum(
+        device.graph_replays for device in view.devices
+    ):
+        kind = "host-bound"  # steps are replays of a graph
+    total = sum(op.ns for op in ops) or 1
+    most = ", ".join(f"{op.op} {op.ns / total:.0%}" for op in ops[:3])
+    costliest = f" ({most})" if most else ""
+    return _ACTIONS.get(kind, "").format(pid=view.info.pid, costliest=costliest)

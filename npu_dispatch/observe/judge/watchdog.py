@@ -14,53 +14,47 @@ import subprocess
 import sys
 import time
 
-from npu_dispatch.config import Config
+from npu_dispatch.config import Config, own_python
+from npu_dispatch.observe.judge.calls import Dump, job_of
 from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.segment.collective_totals import read_totals
+from npu_dispatch.observe.judge.verdict import stuck_for
+from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.proc_stat import has_ended
-from npu_dispatch.own_python import own_python
 
 __all__ = ["start_watchdog", "watch"]
 
 
-def _stuck_for(view: ProcessView) -> float:
-    """Return for how long the stream that is stuck longest has not moved."""
-    since = [s.oldest_since for s in view.streams if s.oldest_since is not None]
-    return view.tick - min(since, default=view.tick)
+def _job(pid: int) -> list[Dump]:
+    """Return the dumps of a process's job, its own first; none of one without ranks."""
+    from npu_dispatch.observe.judge.all_ranks import from_segments
+
+    everybody = from_segments()
+    mine = [dump for dump in everybody if dump["pid"] == pid]
+    return (
+        [*mine, *(d for d in job_of(mine[0], everybody) if d not in mine)]
+        if mine
+        else []
+    )
 
 
-class _Job:
-    """The job of a process that is a rank, as it is now."""
+def _told(view: ProcessView, why: str) -> str:
+    """Return a dump of a process and its job; save its calls where a file is named."""
+    from npu_dispatch.observe.judge import all_ranks, flight_recorder
 
-    def __init__(self, pid: int) -> None:
-        from npu_dispatch.observe.judge import all_ranks, calls
+    job, prefix = _job(view.info.pid), Config.read().flight_recorder_file
+    if job and prefix:
+        flight_recorder.save(job[0], prefix)
+    return "\n".join([why, *dump_lines(view), *all_ranks.report(job)])
 
-        everybody = all_ranks.from_segments()
-        mine = [dump for dump in everybody if dump["pid"] == pid]
-        self.mine = mine[0] if mine else None
-        self.ranks = calls.job_of(mine[0], everybody) if mine else []
 
-    def save(self) -> None:
-        """Save the process's own calls where TORCH_FR_DUMP_TEMP_FILE says."""
-        from npu_dispatch.observe.judge import flight_recorder
+def _slowness(pid: int) -> str:
+    """Return the verdict on a slow rank, which one rank says for all here."""
+    from npu_dispatch.observe.judge.rank_verdict import slowness
 
-        prefix = Config.read().flight_recorder_file
-        if self.mine and prefix:
-            flight_recorder.save(self.mine, prefix)
-
-    def report(self) -> list[str]:
-        from npu_dispatch.observe.judge import all_ranks
-
-        return all_ranks.report(self.ranks)
-
-    def slowness(self) -> str:
-        """Return the verdict on a slow rank, which one rank says for all here."""
-        from npu_dispatch.observe.judge import rank_verdict as verdict
-
-        if not self.mine or self.mine["rank"] != self.ranks[0]["rank"]:
-            return ""
-        return verdict.slowness(self.ranks)
+    job = _job(pid)
+    lowest = job and job[0]["rank"] == min(dump["rank"] for dump in job)
+    return slowness(job) if lowest else ""
 
 
 def _failed_calls(processes: Processes, view: ProcessView) -> int:
@@ -86,20 +80,17 @@ def watch(pid: int, seconds: float) -> None:
         while not has_ended(pid):
             stuck = 0.0
             for view in processes.refresh():
-                stuck = _stuck_for(view)
+                stuck = max((stuck_for(view, s) for s in view.streams), default=0.0)
                 failures = _failed_calls(processes, view)
-                why = f"no progress for {stuck:.1f} s"
                 if failures > failed:
-                    why, failed = "a collective has failed", failures
-                elif stuck < seconds or reported:
-                    continue
-                job = _Job(pid)
-                job.save()
-                _say("\n".join([why, *dump_lines(view), *job.report()]))
+                    failed = failures
+                    _say(_told(view, "a collective has failed"))
+                elif stuck >= seconds and not reported:
+                    _say(_told(view, f"no progress for {stuck:.1f} s"))
             reported = stuck >= seconds
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + seconds
-                found = _Job(pid).slowness()
+                found = _slowness(pid)
                 who = found.partition(" is slow")[0]
                 if found and who != slow:
                     _say(found)

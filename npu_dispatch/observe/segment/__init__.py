@@ -12,16 +12,11 @@ from pathlib import Path
 
 from npu_dispatch.observe.segment.folders import SEGMENTS, own_file
 from npu_dispatch.observe.segment.layout import (
-    BYPASSES,
-    CAPTURE_FAILURES,
-    COPY_KINDS,
-    ERROR_CODES,
     LAYOUT_VERSION,
     OFFSETS,
     REPORT_KINDS,
     SAMPLE_PERIOD,
     WAIT_REASONS,
-    WORKS,
 )
 from npu_dispatch.observe.segment.reader import StatsError, StatsReader
 from npu_dispatch.observe.segment.values import (
@@ -39,16 +34,11 @@ from npu_dispatch.observe.segment.values import (
 )
 
 __all__ = [
-    "BYPASSES",
-    "CAPTURE_FAILURES",
-    "COPY_KINDS",
-    "ERROR_CODES",
     "LAYOUT_VERSION",
     "OFFSETS",
     "REPORT_KINDS",
     "SAMPLE_PERIOD",
     "WAIT_REASONS",
-    "WORKS",
     "DeviceStats",
     "Exemplar",
     "Histogram",

@@ -1,39 +1,31 @@
-"""Reading the log of collectives: the mirror of csrc/distributed/core/collectives.h."""
+"""Reading the log of collectives, which follows the segment in a file."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment.layout import OFFSETS, text_of
+from npu_dispatch.observe.segment import layout
+from npu_dispatch.observe.segment.values import Histogram, filled
 
 __all__ = [
-    "LOG_AT",
     "CollectiveGroup",
     "CollectiveLog",
+    "CollectiveTotal",
+    "HostPlace",
     "LoggedCollective",
-    "read_groups",
+    "read_host_place",
     "read_log",
+    "read_totals",
     "read_world",
 ]
 
-LOG_AT = OFFSETS["kExtensionAt"]
-# version, entry_bytes, entries, group_bytes, groups_held, next, dropped, made
-_HEAD = struct.Struct("<8Q")
-# known, rank, size, name, description, token, ranks
-_GROUP = struct.Struct("<3Q64s64s40s832s")
-# state, group, seq, name, site, scheduled, started, ended, all here, timeout, root,
-# reduce, stream, tensors, shapes
-_ENTRY = struct.Struct("<3Q24s10Q40Q")
+Read = Callable[[int, int], bytes]
+
+_AT = layout.OFFSETS["kExtensionAt"]
 _STATES = ("free", "writing", "scheduled", "started", "completed", "failed")
 _MESSAGE = 1 << 63
-_RANKS_TEXT = 831
 _MOST_RANKS = 1 << 16
-_MOST_CALLS = 1024  # kCollectives
-_MOST_GROUPS = (OFFSETS["CollectiveLog.log"] - OFFSETS["CollectiveLog.groups"]) // (
-    _GROUP.size
-)
 
 # c10::ScalarType and c10d::ReduceOp, by number.
 DTYPES = (
@@ -44,7 +36,7 @@ DTYPES = (
     *("Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz"),
     *("UInt16", "UInt32", "UInt64"),
 )
-REDUCTIONS = (
+_REDUCTIONS = (
     *("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"),
     "PREMUL_SUM",
 )
@@ -100,6 +92,30 @@ class LoggedCollective(NamedTuple):
     tensors: tuple[LoggedTensor, ...]
 
 
+class CollectiveTotal(NamedTuple):
+    """The calls of one name in one group. Times are nanoseconds."""
+
+    group: CollectiveGroup
+    name: str  # "all_reduce"
+    failed: int
+    bytes: int  # that the rank gave, or else received
+    queued_ns: int  # from the call to its start
+    waited_ns: int  # of `run`: until the last rank had called, too
+    exposed_ns: int  # of `run`: no other stream of the device ran
+    host_wait_ns: int  # of exposed_ns: host threads waited for the device
+    run: Histogram  # from start to end
+
+
+class HostPlace(NamedTuple):
+    """Where the main thread of a process is, by its own sampler."""
+
+    seen_ns: int  # CLOCK_MONOTONIC
+    since_ns: int  # since when it has been seen there
+    oom_ns: int  # when an allocation was last seen to have failed; 0: never
+    in_loader: bool  # within torch.utils.data
+    line: str  # "train.py:12 in step"
+
+
 class CollectiveLog(NamedTuple):
     groups: tuple[CollectiveGroup, ...]
     calls: tuple[LoggedCollective, ...]  # oldest first
@@ -110,7 +126,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     """Return the ranks of "0-2,5"."""
     found: list[int] = []
     parts = text.split(",")
-    if len(text) >= _RANKS_TEXT:
+    if len(text) >= layout.GROUP.room("ranks"):
         parts.pop()  # it may be half a number, for which there was no room
     for part in parts:
         first, _, last = part.partition("-")
@@ -129,7 +145,7 @@ def _shapes(words: tuple[int, ...]) -> tuple[LoggedTensor, ...]:
         dtype = word >> 8 & 255
         found.append(
             LoggedTensor(
-                sizes=tuple(words[at + 1 : at + 1 + n]),
+                sizes=words[at + 1 : at + 1 + n],
                 dtype=DTYPES[dtype] if dtype < len(DTYPES) else str(dtype),
                 is_output=bool(word >> 16 & 1),
                 peer=(word >> 32) - 1,
@@ -139,90 +155,107 @@ def _shapes(words: tuple[int, ...]) -> tuple[LoggedTensor, ...]:
     return tuple(found)
 
 
-def read_groups(
-    size: int, read: Callable[[int, int], bytes]
-) -> dict[int, CollectiveGroup] | None:
-    """Return the groups of a segment of `size` bytes by their place, or None.
+def _head(size: int, read: Read) -> dict[str, Any] | None:
+    """Return the head of the log in a file of `size` bytes, or None.
 
-    None says that it has no log of collectives, or one of another layout.
+    None says that it has no log of collectives, or one of another layout. `read(at,
+    bytes)` gives its bytes.
     """
-    if size < LOG_AT + OFFSETS["CollectiveLog.size"]:
+    if size < _AT + layout.LOG.size:
         return None
-    version, entry, entries, group, groups, *_ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
-    found = version, entry, entries, group, groups
-    if found != (
-        *(OFFSETS["kCollectiveLogVersion"], _ENTRY.size, _MOST_CALLS),
-        *(_GROUP.size, _MOST_GROUPS),
-    ):
-        return None
-    known: dict[int, CollectiveGroup] = {}
-    data = read(LOG_AT + OFFSETS["CollectiveLog.groups"], group * groups)
-    for i, row in enumerate(_GROUP.iter_unpack(data)):
-        is_known, rank, _, *texts = row
-        if is_known:
-            name, description, token, ranks = map(text_of, texts)
-            known[i] = CollectiveGroup(name, description, token, rank, _ranks(ranks))
-    return known
+    head = layout.LOG_HEAD.read(read(_AT, layout.LOG_HEAD.size))
+    known = (
+        layout.COLLECTIVES_VERSION,
+        layout.CALL.size,
+        layout.COLLECTIVES,
+        layout.GROUP.size,
+        layout.GROUPS,
+    )
+    return head if tuple(head.values())[: len(known)] == known else None
 
 
-def read_world(size: int, read: Callable[[int, int], bytes]) -> tuple[int, int] | None:
+def _groups(read: Read) -> dict[int, CollectiveGroup]:
+    """Return the groups by their place."""
+    data = read(_AT + layout.LOG.at["groups"], layout.GROUPS * layout.GROUP.size)
+    return {
+        place: filled(CollectiveGroup, row, ranks=_ranks(row["ranks"]))
+        for place, row in layout.GROUP.rows(data)
+    }
+
+
+def read_world(size: int, read: Read) -> tuple[int, int] | None:
     """Return the process's rank of the world and the world's size.
 
     None where it has joined none: its first group is the world.
     """
-    if size < LOG_AT + OFFSETS["CollectiveLog.size"]:
+    if _head(size, read) is None:
         return None
-    version, *_ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
-    if version != OFFSETS["kCollectiveLogVersion"]:
-        return None
-    at = LOG_AT + OFFSETS["CollectiveLog.groups"]
-    known, rank, size, *_ = _GROUP.unpack(read(at, _GROUP.size))
-    return (rank, size) if known else None
+    first = layout.GROUP.read(read(_AT + layout.LOG.at["groups"], layout.GROUP.size))
+    return (first["rank"], first["size"]) if first["known"] else None
 
 
-def read_log(
-    size: int, read: Callable[[int, int], bytes], site: Callable[[int], str]
-) -> CollectiveLog | None:
-    """Return the log of a segment of `size` bytes, or None when it has none.
+def read_log(size: int, read: Read, site: Callable[[int], str]) -> CollectiveLog | None:
+    """Return the log of a file of `size` bytes, or None when it has none.
 
-    `read(at, bytes)` gives its bytes, `site(number)` the line of a call site.
+    `site(number)` gives the line of a call site.
     """
-    found = read_groups(size, read)
-    if found is None:
+    if (head := _head(size, read)) is None:
         return None
-    *_, dropped, _ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
-    at, entry = LOG_AT + OFFSETS["CollectiveLog.log"], _ENTRY.size
-    data = read(at, entry * _MOST_CALLS)
-    again = read(at, entry * _MOST_CALLS)
-    calls = []
-    for place, row in enumerate(_ENTRY.iter_unpack(data)):
-        (later,) = struct.unpack_from("<Q", again, place * entry)
-        number, state = divmod(row[0], 8)
-        # If the call is the same before and after, all words are this call's.
-        if state < 2 or later // 8 != number or row[1] not in found:
-            continue
-        calls.append(
-            LoggedCollective(
-                number=number,
-                group=found[row[1]],
-                seq=row[2] & ~_MESSAGE,
-                is_message=bool(row[2] & _MESSAGE),
-                name=text_of(row[3]),
-                state=_STATES[min(state, len(_STATES) - 1)],
-                at=site(row[4]),
-                scheduled_ns=row[5],
-                started_ns=row[6],
-                ended_ns=row[7],
-                all_here_ns=row[8],
-                timeout_ms=row[9],
-                root=row[10] - 1,
-                reduction=REDUCTIONS[row[11] - 1]
-                if 0 < row[11] <= len(REDUCTIONS)
-                else "",
-                device=row[12] >> 32,
-                stream=row[12] & 0xFFFFFFFF,
-                tensors=_shapes(row[14:]),
-            )
+    groups = _groups(read)
+    calls = [
+        filled(
+            LoggedCollective,
+            row,
+            number=row["state"] // 8,
+            group=groups[row["group"]],
+            seq=row["seq"] & ~_MESSAGE,
+            is_message=bool(row["seq"] & _MESSAGE),
+            state=_STATES[min(row["state"] % 8, len(_STATES) - 1)],
+            at=site(row["site"]),
+            root=row["root"] - 1,
+            reduction=dict(enumerate(_REDUCTIONS, 1)).get(row["reduce"], ""),
+            device=row["stream"] >> 32,
+            stream=row["stream"] & layout.STREAM_ID_MASK,
+            tensors=_shapes(row["shapes"]),
         )
+        for row in layout.CALL.steady(
+            read,
+            _AT + layout.LOG.at["log"],
+            layout.COLLECTIVES,
+            lambda state: state // 8,
+        )
+        if row["state"] % 8 >= 2 and row["group"] in groups
+    ]
     calls.sort(key=lambda call: call.number)
-    return CollectiveLog(tuple(found.values()), tuple(calls), dropped)
+    return CollectiveLog(tuple(groups.values()), tuple(calls), head["dropped"])
+
+
+def read_totals(size: int, read: Read) -> list[CollectiveTotal]:
+    """Return the totals of a file of `size` bytes; none when it has none."""
+    if _head(size, read) is None:
+        return []
+    groups = _groups(read)
+    rows = layout.TOTAL.rows(
+        read(_AT + layout.LOG.at["totals"], layout.TOTALS * layout.TOTAL.size)
+    )
+    return [
+        filled(
+            CollectiveTotal,
+            row,
+            group=groups[row["group"]],
+            run=Histogram.of(row["run_ns"]),
+        )
+        for _, row in rows
+        if row["group"] in groups
+    ]
+
+
+def read_host_place(size: int, read: Read) -> HostPlace | None:
+    """Return where the host is; None where that is not known."""
+    if _head(size, read) is None:
+        return None
+    for _ in range(8):  # the sampler writes once a second
+        for row in layout.PLACE.steady(read, _AT + layout.LOG.at["host"], 1):
+            if row["changes"] % 2 == 0:
+                return filled(HostPlace, row, in_loader=bool(row["in_loader"]))
+    return None

@@ -1,21 +1,43 @@
-"""Where processes leave segments and traces: this user's, and all users'.
+"""Where processes leave segments and traces, and how long those of the dead are kept.
 
 csrc/stats/owner.h says which of its folders a process takes, and why. A reader
 looks in all of them, as cron, ssh and services have other environments.
+
+A process that ends by itself removes its segment and its trace. One that was killed
+cannot. The first reader or new process that finds its file names it NAME.dead, so that
+nobody takes it for a living process's and a new process of that number leaves it alone.
+The newest few of these files are kept for an hour from then on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import time
 from pathlib import Path
 
 from npu_dispatch.config import runtime_folder
 from npu_dispatch.observe.segment.proc_stat import pid_namespace
 
-__all__ = ["SEGMENTS", "TRACES", "all_folders", "not_ours", "own_file", "own_folders"]
+__all__ = [
+    "SEGMENTS",
+    "SUFFIX",
+    "TRACES",
+    "all_folders",
+    "aside",
+    "lay_aside",
+    "not_ours",
+    "own_file",
+    "own_folders",
+    "remains",
+    "sweep",
+]
 
 SEGMENTS, TRACES = "npu_dispatch", "npu_dispatch-trace"
+SUFFIX = ".dead"  # csrc/stats/owner.h has the same rule for processes that start
+KEPT_S = 3600.0
+KEPT_SEGMENTS = 16
 _SHARED, _RUNTIME = Path("/dev/shm"), Path("/run/user")
 
 
@@ -70,11 +92,51 @@ def all_folders(name: str) -> list[Path]:
 
     A folder counts that belongs to the user whose number it has.
     """
-    found = list(own_folders(name))
-    for folder in sorted(_SHARED.glob(f"{name}-*")):
-        if folder.name.removeprefix(f"{name}-") == str(_owner(folder)):
-            found.append(folder)
-    for folder in sorted(_RUNTIME.glob(f"*/{name}")):
-        if folder.parent.name == str(_owner(folder)):
-            found.append(folder)
-    return list(dict.fromkeys(found))
+    named = [
+        *(
+            (one, one.name.removeprefix(f"{name}-"))
+            for one in _SHARED.glob(f"{name}-*")
+        ),
+        *((one, one.parent.name) for one in _RUNTIME.glob(f"*/{name}")),
+    ]
+    theirs = [folder for folder, user in sorted(named) if user == str(_owner(folder))]
+    return list(dict.fromkeys([*own_folders(name), *theirs]))
+
+
+def aside(path: Path) -> Path:
+    """Return the name of a dead process's file."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def lay_aside(path: Path) -> None:
+    """Keep a dead process's file for a postmortem, under another name.
+
+    Another user's files are left alone.
+    """
+    with contextlib.suppress(OSError):
+        if path.parent.stat().st_uid != os.geteuid():
+            return
+    with contextlib.suppress(OSError):  # the file system may be read-only
+        os.utime(path)
+        path.rename(aside(path))
+    sweep(path.parent)
+
+
+def remains(directory: Path) -> list[Path]:
+    """Return what was laid aside, the newest first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if path.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):
+                    found.append((path.lstat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def sweep(directory: Path) -> None:
+    """Remove what has been kept for an hour, and all but the newest few."""
+    oldest = time.time() - KEPT_S
+    for number, path in enumerate(remains(directory)):
+        with contextlib.suppress(OSError):
+            if number >= KEPT_SEGMENTS or path.lstat().st_mtime < oldest:
+                path.unlink()

@@ -26,16 +26,22 @@ from npu_dispatch.observe.segment import (
     StatsReader,
     StreamStats,
 )
-from npu_dispatch.observe.segment.collective_totals import read_totals
-from npu_dispatch.observe.segment.collectives import read_world
+from npu_dispatch.observe.segment.collectives import read_totals, read_world
 from npu_dispatch.observe.segment.folders import (
     SEGMENTS,
+    SUFFIX,
     all_folders,
+    aside,
+    lay_aside,
     not_ours,
     own_folders,
 )
-from npu_dispatch.observe.segment.proc_stat import is_here, is_stopped, stat_fields
-from npu_dispatch.observe.segment.remains import SUFFIX, aside, lay_aside
+from npu_dispatch.observe.segment.proc_stat import (
+    core_wait_ns,
+    is_here,
+    is_stopped,
+    stat_fields,
+)
 
 __all__ = ["ProcessView", "Processes", "StreamView"]
 
@@ -80,6 +86,7 @@ class StreamView(NamedTuple):
     oldest_queued: float | None
     last_completion: float | None
     cpu_seconds: float | None
+    core_wait_ns: int | None  # its launcher was ready to run and had no core
     thread_alive: float | None  # when the launcher was last seen; None: none yet
 
     @property
@@ -223,6 +230,7 @@ class _Watched:
             # Sampled: a counter that moved since says more.
             last_completion=max(last / 1e9, progress.before) if last else None,
             cpu_seconds=cpu,
+            core_wait_ns=core_wait_ns(info.pid, stats.thread) if here else None,
             thread_alive=progress.thread_alive,
         )
 
@@ -293,6 +301,11 @@ class Processes:
                 same = watched.path.stat().st_ino == watched.reader.inode
             except OSError:
                 same = False
+            if same and watched.reader.is_replaced():
+                self._remove(path)
+                watched.reader.close()
+                del self._watched[path]
+                continue
             if same and watched.reader.lives() is not False:
                 continue
             self.killed += same or _is_aside(watched)
@@ -301,46 +314,49 @@ class Processes:
             watched.reader.close()
             del self._watched[path]
 
+    @staticmethod
+    def _remove(path: Path) -> None:
+        """Remove what a process has left that runs another program now."""
+        with contextlib.suppress(OSError):  # another user's
+            path.unlink()
+
     def _find_new(self) -> None:
         self.unreadable = 0
         for path in self._files():
-            name = path.name
             # PID, or PID-NAMESPACE where another container has that number.
-            pid, _, _ = name.partition("-")
-            if path in self._watched or not pid.isdecimal():
-                continue
-            if name.endswith(SUFFIX):
-                continue
-            if self.pid is not None and pid != str(self.pid):
+            pid = path.name.partition("-")[0]
+            if (
+                path in self._watched
+                or not pid.isdecimal()
+                or path.name.endswith(SUFFIX)
+                or self.pid not in (None, int(pid))
+            ):
                 continue
             try:
                 watched = _Watched(path, self._all_users)
             except (OSError, StatsError, ValueError):
                 self.unreadable += 1
                 continue
-            if watched.reader.info.pid != int(pid):
-                watched.reader.close()  # a copy of another's
-                self.unreadable += 1
-                continue
-            alive = watched.reader.lives()
-            here = is_here(watched.reader.info.pid_namespace)
-            if (
-                self._all_users
-                and here
-                and alive
-                and not _is_its_owners(watched.reader)
-            ):
-                watched.reader.close()  # what one user says of another's process
-                self.unreadable += 1
-                continue
-            if self.pid is not None and not here and "-" in name:
-                watched.reader.close()  # another container's process
-                continue
-            if alive is False:
+            if self._is_listed(watched, int(pid)):
+                self._watched[path] = watched
+            else:
                 watched.reader.close()
-                lay_aside(path)
-                continue  # it may have been dead for days
-            self._watched[path] = watched
+
+    def _is_listed(self, watched: _Watched, pid: int) -> bool:
+        reader = watched.reader
+        if reader.is_replaced():
+            self._remove(watched.path)
+            return False
+        alive, here = reader.lives(), is_here(reader.info.pid_namespace)
+        forged = self._all_users and here and alive and not _is_its_owners(reader)
+        if reader.info.pid != pid or forged:
+            self.unreadable += 1  # a copy, or what one user says of another's process
+            return False
+        if self.pid is not None and not here and "-" in watched.path.name:
+            return False  # another container's process
+        if alive is False:
+            lay_aside(watched.path)  # it may have been dead for days
+        return alive is not False
 
     def folders(self) -> list[Path]:
         """Return where the segments are. Some of the folders may be missing."""

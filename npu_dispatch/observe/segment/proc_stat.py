@@ -10,18 +10,21 @@ import os
 from pathlib import Path
 
 __all__ = [
+    "core_wait_ns",
     "has_ended",
     "is_here",
     "is_stopped",
     "lives",
     "pid_namespace",
     "process_start",
+    "stack_start",
     "stat_fields",
 ]
 
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
-_STATE, _START = 0, 19
+_STATE, _START, _STACK = 0, 19, 25
+_ENDED = (b"", b"Z", b"X")
 
 
 def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
@@ -38,22 +41,32 @@ def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
         return []
 
 
-def has_ended(pid: int) -> bool:
-    """Return whether a process is known to be gone, or a zombie, without memory."""
+def _state(pid: int) -> bytes | None:
+    """Return the letter of a process's state; b"" of none, None where it is unknown."""
     try:
         fields = stat_fields(pid)
     except OSError:
-        return False
-    return not fields or fields[_STATE] in (b"Z", b"X")
+        return None
+    return fields[_STATE] if fields else b""
+
+
+def core_wait_ns(pid: int, thread: int) -> int | None:
+    """Return how long a thread was ready to run and had no core; None: not known."""
+    try:
+        text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text()
+        return int(text.split()[1])  # proc(5): running, waiting, how often
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process is known to be gone, or a zombie, without memory."""
+    return _state(pid) in _ENDED
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal or a debugger has stopped a process."""
-    try:
-        fields = stat_fields(pid)
-    except OSError:
-        return False
-    return bool(fields) and fields[_STATE] in (b"T", b"t")
+    return _state(pid) in (b"T", b"t")
 
 
 def process_start(pid: int) -> int:
@@ -62,9 +75,21 @@ def process_start(pid: int) -> int:
     Raises OSError where that cannot be told.
     """
     fields = stat_fields(pid)
-    if not fields or fields[_STATE] in (b"Z", b"X"):
+    if not fields or fields[_STATE] in _ENDED:
         return 0
     return int(fields[_START])
+
+
+def stack_start(pid: int) -> int:
+    """Return where a process's stack begins, which execve() changes.
+
+    0 where that cannot be told, as of another user's process.
+    """
+    try:
+        fields = stat_fields(pid)
+    except OSError:
+        return 0
+    return int(fields[_STACK]) if len(fields) > _STACK else 0
 
 
 def pid_namespace() -> int:

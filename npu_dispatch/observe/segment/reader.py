@@ -4,50 +4,13 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from npu_dispatch.observe.segment import layout
 from npu_dispatch.observe.segment.collectives import CollectiveLog, read_log
-from npu_dispatch.observe.segment.layout import (
-    BEING_WRITTEN,
-    BYPASSES,
-    CAPTURE_FAILURES,
-    COPY_KINDS,
-    DEPTH_BUCKETS,
-    DEVICE_WORDS,
-    ERROR_CODES,
-    EXEMPLAR_OCTAVES,
-    HEADER,
-    HOLDS,
-    LAYOUT_VERSION,
-    MAGIC,
-    MAX_SITES,
-    NAME,
-    OFFSETS,
-    OPEN_WAIT,
-    OPEN_WAIT_REASONS,
-    OPEN_WAITS,
-    RECENT_DROPPED,
-    RECENT_FAILED,
-    RECENT_TASKS,
-    REPORT_KINDS,
-    SITE,
-    STATE_MASK,
-    STREAM_HEAD,
-    STREAM_ID_MASK,
-    STREAM_STATES,
-    STREAM_WORDS,
-    THREAD_MASK,
-    TIME_BUCKETS,
-    WAIT_REASONS,
-    WORD,
-    WORKS,
-    beyond_room,
-    running_ns,
-    text_of,
-)
-from npu_dispatch.observe.segment.sites import SiteEntry, tasks_by_line, waits_by_line
+from npu_dispatch.observe.segment.proc_stat import is_here, stack_start
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, UntrustedFile
 from npu_dispatch.observe.segment.values import (
     DeviceStats,
@@ -61,20 +24,10 @@ from npu_dispatch.observe.segment.values import (
     SiteTasks,
     SiteWaits,
     StreamStats,
+    filled,
 )
 
-_HISTOGRAM_WORDS = TIME_BUCKETS + 2
-# How far a stream's block is read at once: up to the histograms of kinds of work.
-_STREAM = struct.Struct(
-    f"<{OFFSETS['StreamBlock.run_ns'] // 8 + len(WORKS) * _HISTOGRAM_WORDS}Q"
-)
-_EXEMPLARS = struct.Struct(f"<{3 * EXEMPLAR_OCTAVES}Q")
-_EXEMPLAR_TASKS = struct.Struct("<" + "Q16x" * EXEMPLAR_OCTAVES)
-_AT = {
-    name.partition(".")[2]: offset // 8
-    for name, offset in OFFSETS.items()
-    if name.startswith("StreamBlock.")
-}
+_HISTOGRAM_WORDS = layout.TIME_BUCKETS + 2
 
 
 class StatsError(RuntimeError):
@@ -88,10 +41,18 @@ def _pick(names: Sequence[str], number: int) -> str:
     raise StatsError(f"expected a number below {len(names)}, found {number}")
 
 
-def _histogram(words: Sequence[int], at: int) -> Histogram:
-    return Histogram(
-        words[at], words[at + 1], tuple(words[at + 2 : at + _HISTOGRAM_WORDS]), 4
-    )
+def _by(names: Sequence[str], values: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
+
+
+def _summed(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Add up the counts and the nanoseconds of each name, or line of Python."""
+    sums: dict[str, tuple[int, int]] = {}
+    for name, count, ns in rows:
+        if count:
+            before = sums.get(name, (0, 0))
+            sums[name] = before[0] + count, before[1] + ns
+    return [(name, *both) for name, both in sums.items()]
 
 
 class StatsReader:
@@ -120,6 +81,13 @@ class StatsReader:
         i = self.info
         return self._file.owner_lives(i.pid, i.process_start, i.pid_namespace)
 
+    def is_replaced(self) -> bool:
+        """Return whether the process is known to run another program by now."""
+        began = self.info.stack_start
+        if not began or not is_here(self.info.pid_namespace):
+            return False
+        return stack_start(self.info.pid) not in (0, began)
+
     def _bytes(self, at: int, size: int) -> bytes:
         try:
             return self._file.read(at, size)
@@ -127,45 +95,33 @@ class StatsReader:
             raise StatsError(str(error)) from None
 
     def _read_header(self, path: Path) -> None:
-        if self._file.size < HEADER.size:
+        if self._file.size < layout.HEADER.size:
             raise StatsError(f"{path}: too short for a statistics segment")
-        fields = HEADER.unpack(self._bytes(0, HEADER.size))
-        magic, version, header, device, devices, stream, streams, pid, names = fields[
-            :9
-        ]
-        if magic != MAGIC:
+        head = layout.HEADER.read(self._bytes(0, layout.HEADER.size))
+        if head["magic"] != layout.MAGIC:
             raise StatsError(f"{path}: not a statistics segment")
-        if version != LAYOUT_VERSION:
+        version = layout.LAYOUT_VERSION
+        if head["version"] != version:
             raise StatsError(
-                f"{path}: expected layout {LAYOUT_VERSION}, found {version}"
+                f"{path}: expected layout {version}, found {head['version']}"
             )
-        if claim := beyond_room(devices=devices, streams=streams, names=names):
+        if claim := layout.beyond_room(head):
             raise StatsError(f"{path}: {claim}; it can be removed")
-        sizes = (OFFSETS["DeviceBlock.size"], OFFSETS["StreamBlock.size"])
-        self._streams_at = -(-(header + devices * device) // 64) * 64
-        self._names_at = self._streams_at + streams * stream
-        end = self._names_at + names * NAME.size
-        if (device, stream) != sizes or self._file.size < end:
+        self._devices_at, devices = head["header_bytes"], head["device_blocks"]
+        streams_at = -(-(self._devices_at + devices * layout.DEVICE.size) // 64) * 64
+        self._names_at = streams_at + head["stream_blocks"] * layout.STREAM.size
+        self._names_size = head["names"] * layout.NAME.size
+        sizes = head["device_block_bytes"], head["stream_block_bytes"]
+        end = self._names_at + self._names_size
+        if sizes != (layout.DEVICE.size, layout.STREAM.size) or self._file.size < end:
             raise StatsError(
-                f"{path}: its blocks do not have the sizes of layout {LAYOUT_VERSION}"
+                f"{path}: its blocks do not have the sizes of layout {version}"
             )
-        *texts, command = fields[13:]
-        words = command.rstrip(b"\0").split(b"\0")
-        shown = tuple(word.decode(errors="replace") for word in words)
-        self.info = SegmentInfo(*(pid, *fields[9:13], *map(text_of, texts), shown))
-        self._devices = range(devices)
-        self._device_base, self._device_bytes = header, device
-        self._streams: list[int] = [
-            self._streams_at + i * stream for i in range(streams)
-        ]
-        self._n_names = names
-
-    def _word(self, at: int) -> int:
-        value: int = WORD.unpack(self._bytes(at, WORD.size))[0]
-        return value
-
-    def _words(self, at: int, n: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{n}Q", self._bytes(at, 8 * n))
+        self._devices_size = devices * layout.DEVICE.size
+        self._streams = range(streams_at, self._names_at, layout.STREAM.size)
+        words = head["command"].rstrip(b"\0").split(b"\0")
+        command = tuple(word.decode(errors="replace") for word in words)
+        self.info = filled(SegmentInfo, head, command=command)
 
     def _open_waits_ns(self, at: int, n: int, now: int) -> list[tuple[int, int]]:
         """Return how many waits of each of n kinds last, and how long in sum.
@@ -174,10 +130,11 @@ class StatsReader:
         neither changed during the reading; a wait that is shorter than a reading is
         counted when it has ended.
         """
+        words = struct.Struct(f"<{2 * n}Q")
         found: list[tuple[int, int] | None] = [None] * n
-        before = self._words(at, 2 * n)
+        before = words.unpack(self._bytes(at, words.size))
         for _ in range(8):
-            again = self._words(at, 2 * n)
+            again = words.unpack(self._bytes(at, words.size))
             for i in range(n):
                 pair = again[i], again[n + i]
                 if found[i] is None and pair == (before[i], before[n + i]):
@@ -187,110 +144,90 @@ class StatsReader:
             before = again
         return [pair or (0, 0) for pair in found]
 
+    def _process(self) -> dict[str, Any]:
+        return layout.PROCESS.read(
+            self._bytes(layout.SEGMENT.at["process"], layout.PROCESS.size)
+        )
+
     def process(self) -> ProcessStats:
         """Return what concerns the process as a whole."""
-        at = OFFSETS["Segment.process"]
-        enabled, dropped, waiters = self._words(at, 3)
-        wakeup = self._histogram(at + OFFSETS["ProcessBlock.async_wakeup_ns"])
-        hidden, steps = self._words(at + OFFSETS["ProcessBlock.unpublished_streams"], 2)
-        return ProcessStats(bool(enabled), dropped, waiters, wakeup, hidden, steps)
+        words = self._process()
+        return filled(
+            ProcessStats,
+            words,
+            sanitizer_enabled=bool(words["sanitizer_enabled"]),
+            async_wakeup_ns=Histogram.of(words["async_wakeup_ns"]),
+        )
 
     def devices(self) -> list[DeviceStats]:
         """Return the devices that exist."""
-        size = self._device_bytes
-        all_of_them = self._bytes(self._device_base, size * len(self._devices))
-        empty = bytes(size)
+        blocks = self._bytes(self._devices_at, self._devices_size)
         return [
-            self._device(i, all_of_them[i * size : (i + 1) * size])
-            for i in self._devices
-            if all_of_them[i * size : (i + 1) * size] != empty
+            self._device(at // layout.DEVICE.size, layout.DEVICE.read(blocks, at))
+            for at in range(0, len(blocks), layout.DEVICE.size)
+            if blocks[at : at + layout.DEVICE.size] != bytes(layout.DEVICE.size)
         ]
 
-    def _device(self, index: int, block: bytes) -> DeviceStats:
-        def words(name: str, n: int) -> tuple[int, ...]:
-            return struct.unpack_from(f"<{n}Q", block, OFFSETS[f"DeviceBlock.{name}"])
-
-        def by(keys: Sequence[str], values: Sequence[int]) -> dict[str, int]:
-            return dict(zip(keys, values, strict=True))
-
-        n = len(WAIT_REASONS)
-        now = time.monotonic_ns()
-        at = self._device_base + index * self._device_bytes
-        waits, ended = words("waits", n), words("wait_ns", n)
-        lasting = self._open_waits_ns(at + OFFSETS["DeviceBlock.waiting"], n, now)
-        copies = words("copy_bytes", 2 * len(COPY_KINDS))
-        violations = words("sync_violations", 2 * n)
-        reports = words("sanitizer_reports", len(REPORT_KINDS))
-        failures = words("graph_capture_failures", len(CAPTURE_FAILURES))
-        return DeviceStats(
+    def _device(self, index: int, words: Mapping[str, Any]) -> DeviceStats:
+        n = len(layout.WAIT_REASONS)
+        at = self._devices_at + index * layout.DEVICE.size + layout.DEVICE.at["waiting"]
+        lasting = self._open_waits_ns(at, n, time.monotonic_ns())
+        ended = zip(words["wait_ns"], lasting, strict=True)
+        copies, violations = words["copy_bytes"], words["sync_violations"]
+        return filled(
+            DeviceStats,
+            words,
             device=index,
-            waits=by(WAIT_REASONS, waits),
-            wait_ns=by(
-                WAIT_REASONS,
-                [a + b[1] for a, b in zip(ended, lasting, strict=True)],
+            waits=_by(layout.WAIT_REASONS, words["waits"]),
+            wait_ns=_by(layout.WAIT_REASONS, [ns + more for ns, (_, more) in ended]),
+            waiting=_by(layout.WAIT_REASONS, [count for count, _ in lasting]),
+            copy_bytes=_by(
+                layout.COPY_KINDS, zip(copies[::2], copies[1::2], strict=True)
             ),
-            waiting=by(WAIT_REASONS, [count for count, _ in lasting]),
-            copy_bytes={
-                kind: (copies[2 * i], copies[2 * i + 1])
-                for i, kind in enumerate(COPY_KINDS)
-            },
             sync_violations={
-                "warn": by(WAIT_REASONS, violations[:n]),
-                "error": by(WAIT_REASONS, violations[n:]),
+                "warn": _by(layout.WAIT_REASONS, violations[:n]),
+                "error": _by(layout.WAIT_REASONS, violations[n:]),
             },
-            sanitizer_reports=by(REPORT_KINDS, reports),
-            graph_capture_failures=by(CAPTURE_FAILURES, failures),
-            **{name: words(name, 1)[0] for name in DEVICE_WORDS},
+            sanitizer_reports=_by(layout.REPORT_KINDS, words["sanitizer_reports"]),
+            graph_capture_failures=_by(
+                layout.CAPTURE_FAILURES, words["graph_capture_failures"]
+            ),
         )
 
-    def _used(self, at: int) -> bool:
-        return bool(WORD.unpack(self._bytes(at, 8))[0] & STATE_MASK)
-
     def depth(self) -> int:
-        """Return how many tasks are queued now on all streams; cheap enough to poll."""
-        total = 0
-        last = OFFSETS["StreamBlock.retired"]
-        for at in self._streams:
-            words = self._words(at, last // 8 + 1)
-            if not words[0] & STATE_MASK:
-                break
-            total += max(0, words[_AT["tail"]] - words[-1])
-        return total
+        """Return how many tasks are queued now on all streams."""
+        return sum(stream.depth for stream in self.streams())
 
     def streams(self) -> list[StreamStats]:
         """Return the streams made so far."""
-        found = []
-        for at in self._streams:  # handed out in this order
-            if not self._used(at):
-                break
-            found.append(self._stream(at))
-        return found
+        return [self._stream(*block) for block in self._used()]
 
-    def _histogram(self, at: int) -> Histogram:
-        return _histogram(self._words(at, _HISTOGRAM_WORDS), 0)
+    def _used(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yield the place of each stream, a moment, and what it said right after."""
+        for at in self._streams:  # handed out in this order
+            now = time.monotonic_ns()
+            # A stream is read at once, which costs a tenth of reading word by word.
+            words = layout.STREAM.read(self._bytes(at, layout.STREAM.size))
+            if not words["state"]:
+                return
+            self._blocks[words["device"], words["stream_id"]] = at
+            yield at, now, words
 
     def _name(self, key: int) -> str:
         """Return the text of a name's key; "" when it was never published."""
         if key and key not in self._names:
-            for found, _, _, text in self._all_names():
-                if found:
-                    self._names[found] = text_of(text)
+            self._names |= {row["key"]: row["text"] for row in self._all_names()}
             self._names.setdefault(key, "")
         return self._names.get(key, "")
 
-    def _all_names(self) -> Iterator[tuple[int, int, int, bytes]]:
-        return NAME.iter_unpack(self._bytes(self._names_at, self._n_names * NAME.size))
+    def _all_names(self) -> Iterator[dict[str, Any]]:
+        rows = layout.NAME.rows(self._bytes(self._names_at, self._names_size))
+        return (row for _, row in rows)
 
     def ops(self) -> list[OpCost]:
         """Return what the sampled tasks of each operator cost, the costliest first."""
-        costs: dict[str, tuple[int, int]] = {}
-        for key, tasks, ns, text in self._all_names():
-            if key and tasks:
-                op = text_of(text)
-                before = costs.get(op, (0, 0))
-                costs[op] = before[0] + tasks, before[1] + ns
-        found = [OpCost(op, *cost) for op, cost in costs.items()]
-        return sorted(found, key=lambda cost: -cost.ns)
+        rows = _summed((r["text"], r["tasks"], r["ns"]) for r in self._all_names())
+        return sorted((OpCost(*row) for row in rows), key=lambda cost: -cost.ns)
 
     def collectives(self) -> CollectiveLog | None:
         """Return the process's collective calls, or None when it is in no group."""
@@ -304,188 +241,158 @@ class StatsReader:
     def open_waits(self) -> list[OpenWait]:
         """Return the host threads that wait now, the longest wait first."""
         now = time.monotonic_ns()
-        found = []
-        at, size = OFFSETS["Segment.waits"], OPEN_WAITS * OPEN_WAIT.size
-        entries = list(OPEN_WAIT.iter_unpack(self._bytes(at, size)))
-        again = OPEN_WAIT.iter_unpack(self._bytes(at, size))
-        for entry, (owner, *_) in zip(entries, again, strict=True):
-            _, since, reason, site, stream, until = entry
-            thread = owner & THREAD_MASK
-            # If the owner is the same before and after, all words are that wait's.
-            if thread in (0, BEING_WRITTEN) or entry[0] != owner:
-                continue
-            wait = OpenWait(
-                thread=thread,
-                reason=_pick(OPEN_WAIT_REASONS, reason),
-                at=self._site(site),
-                device=stream >> 32,
-                stream=stream & STREAM_ID_MASK,
-                until=until,
-                since_ns=since,
-                ns=max(0, now - since),
+        found = [
+            OpenWait(
+                thread=row["owner"] & layout.THREAD_MASK,
+                reason=_pick(layout.OPEN_WAIT_REASONS, row["reason"]),
+                at=self._site(row["site"]),
+                device=row["stream"] >> 32,
+                stream=row["stream"] & layout.STREAM_ID_MASK,
+                until=row["until"],
+                since_ns=row["since"],
+                ns=max(0, now - row["since"]),
             )
-            found.append(wait)
+            for row in layout.OPEN_WAIT.steady(
+                self._bytes, layout.SEGMENT.at["waits"], layout.OPEN_WAITS
+            )
+            if row["owner"] & layout.THREAD_MASK not in (0, layout.BEING_WRITTEN)
+        ]
         return sorted(found, key=lambda wait: wait.since_ns)
 
     def waits_by_site(self) -> list[SiteWaits]:
-        """Return what host waits cost by Python line, the costliest first.
+        """Return what host waits cost by line, open ones too; the costliest first.
 
-        Waits that last are included, up to now.
+        Several call stacks can end in one line; each of them has an entry.
         """
-        return waits_by_line(self._all_sites(), self.open_waits())
+        entries = [
+            (
+                r["text"],
+                _pick(layout.OPEN_WAIT_REASONS, r["reason"]),
+                r["waits"],
+                r["wait_ns"],
+            )
+            for r in self._all_sites()
+        ]
+        entries += [(w.at, w.reason, 1, w.ns) for w in self.open_waits() if w.at]
+        reasons = {at: reason for at, reason, waits, _ in entries if waits}
+        rows = _summed((at, waits, ns) for at, _, waits, ns in entries)
+        found = [SiteWaits(at, reasons[at], waits, ns) for at, waits, ns in rows]
+        return sorted(found, key=lambda site: -site.wait_ns)
 
     def tasks_by_site(self) -> list[SiteTasks]:
-        """Return what the sampled tasks of each Python line cost, the most first."""
-        return tasks_by_line(self._all_sites())
+        """Return what the sampled tasks of each line cost; the most tasks first."""
+        rows = _summed((r["text"], r["tasks"], r["ns"]) for r in self._all_sites())
+        return sorted((SiteTasks(*row) for row in rows), key=lambda site: -site.tasks)
 
-    def _all_sites(self) -> Iterator[SiteEntry]:
-        made = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
-        size = min(made, MAX_SITES) * SITE.size
-        for entry in SITE.iter_unpack(self._bytes(OFFSETS["Segment.sites"], size)):
-            known, reason, waits, wait_ns, tasks, ns, text = entry
-            if known:
-                name = _pick(OPEN_WAIT_REASONS, reason)
-                yield SiteEntry(text_of(text), name, waits, wait_ns, tasks, ns)
-
-    def _block_of(self, device: int, stream: int) -> int | None:
-        at = self._blocks.get((device, stream))
-        if at is None:
-            for at in self._streams:
-                state, of, number, _ = STREAM_HEAD.unpack(
-                    self._bytes(at, STREAM_HEAD.size)
-                )
-                if not state:
-                    return None
-                self._blocks.setdefault((of, number), at)
-                if (of, number) == (device, stream):
-                    return at
-        return at
+    def _all_sites(self) -> Iterator[dict[str, Any]]:
+        size = min(self._process()["sites"], layout.SITES) * layout.SITE.size
+        rows = layout.SITE.rows(self._bytes(layout.SEGMENT.at["sites"], size))
+        return (row for _, row in rows if row["known"])
 
     def recent(self, device: int, stream: int) -> list[RecentTask]:
         """Return the last tasks that a stream has begun, oldest first."""
         at = self._block_of(device, stream)
         if at is None:
             return []
-        tail = self._word(at + OFFSETS["StreamBlock.tail"])
-        retired = self._word(at + OFFSETS["StreamBlock.retired"])
-        words = self._words(at + OFFSETS["StreamBlock.recent"], 2 * RECENT_TASKS)
-        # These the launcher may have overwritten meanwhile, or may be writing.
-        safe = self._word(at + OFFSETS["StreamBlock.retired"]) - RECENT_TASKS + 1
-        first = max(0, retired - RECENT_TASKS + 1, safe)
+        words = layout.STREAM.read(self._bytes(at, layout.STREAM.size))
+        retired_at = at + layout.STREAM.at["retired"]
+        (now,) = layout.WORD.unpack(self._bytes(retired_at, layout.WORD.size))
+        # Earlier ones the launcher may have overwritten meanwhile, or may be writing.
+        first = max(
+            0, words["retired"] - layout.RECENT_TASKS + 1, now - layout.RECENT_TASKS + 1
+        )
         found = []
-        for task in range(first, min(retired + 1, tail)):
-            name, site = words[2 * (task % RECENT_TASKS) :][:2]
-            outcome = "begun"
-            if site & (RECENT_DROPPED | RECENT_FAILED):
-                outcome = "dropped" if site & RECENT_DROPPED else "failed"
-            line = self._site(site & STREAM_ID_MASK)
-            found.append(RecentTask(task, self._name(name), line, outcome))
+        for task in range(first, min(words["retired"] + 1, words["tail"])):
+            name, line, flags = self._recent(words, task)
+            outcome = "failed" if flags & layout.RECENT_FAILED else "begun"
+            outcome = "dropped" if flags & layout.RECENT_DROPPED else outcome
+            found.append(RecentTask(task, name, line, outcome))
         return found
+
+    def _recent(self, words: Mapping[str, Any], task: int) -> tuple[str, str, int]:
+        """Return a task's operator and line, and a word with its outcome."""
+        row = layout.RECENT.read(
+            words["recent"], task % layout.RECENT_TASKS * layout.RECENT.size
+        )
+        site = row["site"]
+        return self._name(row["name"]), self._site(site & layout.STREAM_ID_MASK), site
+
+    def _block_of(self, device: int, stream: int) -> int | None:
+        if (device, stream) not in self._blocks:
+            list(self._used())
+        return self._blocks.get((device, stream))
 
     def exemplars(self, device: int, stream: int, name: str) -> list[Exemplar]:
         """Return tasks of a histogram, "latency" or "queued", smallest time first."""
         at = self._block_of(device, stream)
         if at is None:
             return []
-        at += OFFSETS[f"StreamBlock.{name}_exemplars"]
-        words = _EXEMPLARS.unpack(self._bytes(at, _EXEMPLARS.size))
-        again = _EXEMPLAR_TASKS.unpack(self._bytes(at, _EXEMPLAR_TASKS.size))
-        # If the task is the same before and after, the other two words are its own.
-        return [
-            Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])
-            for i, task in enumerate(words[::3])
-            if task and again[i] == task
-        ]
+        at += layout.STREAM.at[f"{name}_exemplars"]
+        rows = layout.EXEMPLAR.steady(self._bytes, at, layout.EXEMPLAR_OCTAVES)
+        return [Exemplar(row["task"] - 1, row["value"], row["at"]) for row in rows]
 
     def _site(self, number: int) -> str:
         """Return the line of a call site; "" when it was never published."""
-        if not 0 < number < MAX_SITES:
+        at = layout.SEGMENT.at["sites"] + number * layout.SITE.size
+        if not 0 < number < layout.SITES or at + layout.SITE.size > self._file.size:
             return ""
-        at = OFFSETS["Segment.sites"] + number * SITE.size
-        if at + SITE.size > self._file.size:
-            return ""
-        known, *_, text = SITE.unpack(self._bytes(at, SITE.size))
-        return text_of(text) if known else ""
+        row = layout.SITE.read(self._bytes(at, layout.SITE.size))
+        return str(row["text"]) if row["known"] else ""
 
-    def _head(self, at: int, retired: int, tail: int) -> tuple[str, str]:
-        """Return the operator and the line of the oldest task not retired."""
-        if tail <= retired:
-            return "", ""
-        entry = retired % RECENT_TASKS * OFFSETS["RecentTask.size"]
-        name, site = self._words(at + OFFSETS["StreamBlock.recent"] + entry, 2)
-        return self._name(name), self._site(site & STREAM_ID_MASK)
-
-    def _stream(self, at: int) -> StreamStats:
-        # All words are read at once, which costs a tenth of reading them by name.
-        # `tail` is read again afterwards, so that a busy stream seems a little too
+    def _stream(self, at: int, now: int, words: dict[str, Any]) -> StreamStats:
+        # `tail` is read again after the block, so that a busy stream seems a little too
         # deep, and never has a negative depth.
-        now = time.monotonic_ns()
-        block = self._bytes(at, _STREAM.size)
-        state, device, stream, capacity = STREAM_HEAD.unpack_from(block)
-        words = _STREAM.unpack(block)
-        tail = self._word(at + OFFSETS["StreamBlock.tail"])
-
-        def word(name: str) -> int:
-            return int(words[_AT[name]])
-
-        def several(name: str, n: int) -> tuple[int, ...]:
-            return words[_AT[name] : _AT[name] + n]
-
-        idle_ns, idle = running_ns(word("idle"), now)
-        holds = [running_ns(hold, now) for hold in several("held", len(HOLDS))]
-        held = any(runs for _, runs in holds)
-        retired = word("retired")
-        running, running_at = self._head(at, retired, tail)
-        alive_ns, _ = running_ns(word("alive"), now)
-        held_by = word("held_by") - 1 if held else -1
-        [(full_waiting, full_lasting)] = self._open_waits_ns(
-            at + OFFSETS["StreamBlock.full_waiting"], 1, now
+        (tail,) = layout.WORD.unpack(
+            self._bytes(at + layout.STREAM.at["tail"], layout.WORD.size)
         )
-        depth = several("depth", DEPTH_BUCKETS + 2)
-        errors = several("errors", len(ERROR_CODES))
-        return StreamStats(
-            device=device,
-            stream=stream,
-            state=_pick(STREAM_STATES, state),
-            capacity=capacity,
-            retired=retired,
+        retired, running = words["retired"], ("", "", 0)
+        if tail > retired:
+            running = self._recent(words, retired)
+        idle_ns, idle = layout.running_ns(words["idle"], now)
+        holds = [layout.running_ns(hold, now) for hold in words["held"]]
+        by = words["held_by"] - 1 if any(runs for _, runs in holds) else -1
+        [(full_waiting, full_lasting)] = self._open_waits_ns(
+            at + layout.STREAM.at["full_waiting"], 1, now
+        )
+        drains = zip(words["drains"], words["drain_ns"], strict=True)
+        state = _pick(layout.STREAM_STATES, words["state"])
+        failure, failure_at = self._failure(at) if state == "failed" else ("", "")
+        n = _HISTOGRAM_WORDS
+        runs = (words["run_ns"][n * i : n * (i + 1)] for i in range(len(layout.WORKS)))
+        histograms = ("queued_ns", "latency_ns", "launch_ns")
+        return filled(
+            StreamStats,
+            words | {name: Histogram.of(words[name]) for name in histograms},
+            stream=words["stream_id"],
+            state=state,
+            failure=failure,
+            failure_at=failure_at,
             submitted=tail,
-            alive_ns=alive_ns,
+            alive_ns=layout.running_ns(words["alive"], now)[0],
             idle_ns=idle_ns,
             idle=idle,
             held_ns=sum(ns for ns, _ in holds),
-            held_ns_by={cause: ns for cause, (ns, _) in zip(HOLDS, holds, strict=True)},
-            held_by=(held_by >> 32, held_by & STREAM_ID_MASK) if held_by >= 0 else None,
-            running=running,
-            running_at=running_at,
-            capturing=bool(word("capturing")),
-            bypassed=dict(
-                zip(BYPASSES, several("bypassed", len(BYPASSES)), strict=True)
-            ),
-            drains=dict(
-                zip(
-                    WAIT_REASONS,
-                    zip(
-                        several("drains", len(WAIT_REASONS)),
-                        several("drain_ns", len(WAIT_REASONS)),
-                        strict=True,
-                    ),
-                    strict=True,
-                )
-            ),
-            errors=dict(zip(ERROR_CODES[1:], errors[1:], strict=True)),
-            full_wait_ns=word("full_wait_ns") + full_lasting,
+            held_ns_by=_by(layout.HOLDS, (ns for ns, _ in holds)),
+            held_by=(by >> 32, by & layout.STREAM_ID_MASK) if by >= 0 else None,
+            running=running[0],
+            running_at=running[1],
+            capturing=bool(words["capturing"]),
+            bypassed=_by(layout.BYPASSES, words["bypassed"]),
+            drains=_by(layout.WAIT_REASONS, drains),
+            errors=_by(layout.ERROR_CODES[1:], words["errors"][1:]),
+            full_wait_ns=words["full_wait_ns"] + full_lasting,
             full_waiting=full_waiting,
-            depth_histogram=Histogram(depth[0], depth[1], depth[2:]),
-            queued_ns=_histogram(words, _AT["queued_ns"]),
-            latency_ns=_histogram(words, _AT["latency_ns"]),
-            run_ns={
-                kind: _histogram(words, _AT["run_ns"] + i * _HISTOGRAM_WORDS)
-                for i, kind in enumerate(WORKS)
-            },
-            launch_ns=_histogram(words, _AT["launch_ns"]),
-            **{name: word(name) for name in STREAM_WORDS},
+            depth_histogram=Histogram.of(words["depth"], 1),
+            run_ns=_by(layout.WORKS, map(Histogram.of, runs)),
         )
+
+    def _failure(self, at: int) -> tuple[str, str]:
+        """Return what made a stream fail, and the line that launched it."""
+        place = at + layout.STREAM.at["failure"]
+        for found in layout.FAILURE.steady(self._bytes, place, 1):
+            if found["guard"] % 2 == 0:  # else it is being written
+                return found["text"], self._site(found["site"])
+        return "", ""
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""What people call a process: the script that it runs."""
+"""What people call a process, by the script that it runs, and a line of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from pathlib import Path
 
 from npu_dispatch.observe.segment import SegmentInfo
 
-__all__ = ["name_of", "script_name"]
+__all__ = ["name_of", "script_name", "short"]
 
 # Options of Python and of `npu-dispatch run` that take the next word.
 _TAKING = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
-_TAKING |= {"--json", "--sarif", "--suppressions"}
+_TAKING |= {"-o", "--out", "--sarif", "--suppressions"}
 _RUNNERS = {"run", "sanitize"}
 _SPAWNED = "from multiprocessing."
+
+
+def short(line: str) -> str:
+    """Return "train.py:12 in step" of "/long/way/train.py:12 in step"."""
+    place, of, function = line.partition(" in ")
+    return place.rpartition("/")[2] + of + function
 
 
 def name_of(info: SegmentInfo) -> str:

@@ -1,9 +1,10 @@
-"""Files in shared memory that other processes write: segments, traces, events.
+"""What other users may change: files in shared memory, and folders that have code.
 
-Whoever may write to the folder can put anything there, and the writer may end, or
-write nonsense, at any moment. So a file is opened in one way, which follows no
-links and waits for nobody, and is read by copying: a mapped file that somebody
-makes shorter kills the process that touches it.
+Anybody who may write to a folder of segments, traces and events can put anything
+there, and the writer of a file may end, or write nonsense, at any moment. So a file is
+opened in one way, which follows no links and waits for nobody, and is read by copying:
+a mapped file that somebody makes shorter kills the process that touches it. And the
+shared temporary folder lets anybody make a folder of a known name first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from pathlib import Path
 
 from npu_dispatch.observe.segment.proc_stat import is_here, lives
 
-__all__ = ["UnsafeFileError", "UntrustedFile", "open_untrusted"]
+__all__ = [
+    "UnsafeFileError",
+    "UntrustedFile",
+    "open_untrusted",
+    "own_folder",
+    "who_may_change",
+]
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -133,3 +140,46 @@ class UntrustedFile:
     def __del__(self) -> None:
         if getattr(self, "_file", -1) >= 0:
             self.close()
+
+
+def own_folder(path: Path) -> Path:
+    """Return the folder without links in its path; make it for this user if missing.
+
+    Raises UnsafeFileError where others may change what is in it.
+    """
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    if danger := who_may_change(path):
+        raise UnsafeFileError(
+            f"{path}: code is loaded from there, and {danger}; set XDG_CACHE_HOME to "
+            "a folder that only this user can change"
+        )
+    path.chmod(0o700)
+    return path
+
+
+def who_may_change(path: Path) -> str:
+    """Return who else may put files into a folder or replace it; "" for nobody.
+
+    Of a folder that is missing, those above it are judged.
+    """
+    path = path.resolve()
+    # Whoever owns the root can do anything; in a container that need not be user 0.
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
+    for folder in (path, *path.parents):
+        try:
+            found = folder.stat()
+        except FileNotFoundError:
+            continue
+        if found.st_uid not in trusted:
+            return f"{folder} belongs to user {found.st_uid}"
+        # A sticky folder lets others add, and not replace what is another's.
+        if found.st_mode & stat.S_ISVTX and folder != path:
+            continue
+        if found.st_mode & stat.S_IWOTH:
+            return f"every user may change {folder}"
+        # Many systems give each user a group, of the same number.
+        if found.st_mode & stat.S_IWGRP and found.st_gid not in (os.geteuid(), 0):
+            return f"group {found.st_gid} may change {folder}"
+    return ""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from operator import add, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+def filled(kind: type[T], words: Mapping[str, Any], **more: Any) -> T:
+    """Return a NamedTuple of `more` and, for its other fields, of a struct's words."""
+    known = {**words, **more}
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    return kind(**{name: known[name] for name in fields})
 
 
 def _lower(b: int, per_octave: int) -> int:
@@ -44,6 +53,11 @@ class Histogram:
     sum: int
     buckets: tuple[int, ...]
     per_octave: int = 1
+
+    @classmethod
+    def of(cls, words: Sequence[int], per_octave: int = 4) -> Histogram:
+        """Return what the words of a segment's histogram say."""
+        return cls(words[0], words[1], tuple(words[2:]), per_octave)
 
     @property
     def mean(self) -> float:
@@ -116,6 +130,7 @@ class SegmentInfo(NamedTuple):
     pod: str
     package: str  # the version of npu_dispatch
     torch: str  # and of torch
+    stack_start: int  # where the stack of its program begins; 0: not known
     command: tuple[str, ...]  # its words; the last one may be cut short
 
 
@@ -240,6 +255,8 @@ class StreamStats(NamedTuple):
     running: str  # the task at the head of the queue; "" for none
     running_at: str  # the Python line that launched it
     errors: dict[str, int]
+    failure: str  # of a stream that has failed, "operator: why"; "" where not known
+    failure_at: str  # the Python line that launched what failed
     full_waits: int
     full_wait_ns: int
     full_waiting: int

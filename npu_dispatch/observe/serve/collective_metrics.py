@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_dispatch.observe.segment.collective_totals import CollectiveTotal
+from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.serve.families import Families, Labels
 
 __all__ = ["add_collectives"]

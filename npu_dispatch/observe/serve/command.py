@@ -110,12 +110,11 @@ def _check_names(
     help="Require `Authorization: Bearer TOKEN`, or /?token=TOKEN in a browser. "
     "Prefer the variable NPU_DISPATCH_SERVE_TOKEN.",
 )
-@click.option("--pid", type=int, help="Watch only this process.")
 @click.option(
     "--fd",
     type=int,
     hidden=True,
-    help="Listen on this descriptor, which the process --pid has opened, until that "
+    help="Listen on this descriptor, which the process PID has opened, until that "
     "process ends: what start_exporter() asks for.",
 )
 @click.option(
@@ -148,6 +147,7 @@ def _check_names(
     help="The admin token; default: a new one, printed to stderr. Prefer the variable "
     "NPU_DISPATCH_SERVE_ADMIN_TOKEN, as others can read a command line.",
 )
+@click.argument("pid", type=int, required=False, envvar="NPU_DISPATCH_SERVE_PID")
 def serve(
     host: str,
     port: int,
@@ -168,8 +168,8 @@ def serve(
 ) -> None:
     """Watch all local processes: a live page, /metrics and a JSON API.
 
-    Read-only unless --enable-admin is given. Each option can also be set by a variable
-    such as NPU_DISPATCH_SERVE_PORT.
+    With PID, watch only that process. Read-only unless --enable-admin is given. Each
+    option can also be set by a variable such as NPU_DISPATCH_SERVE_PORT.
     """
     from npu_dispatch.observe.serve.app import ServiceConfig
     from npu_dispatch.observe.serve.server import run

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.judge.postmortem import last_line
+from npu_dispatch.observe.judge.describe import last_line
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.remains import remains
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 

@@ -16,7 +16,7 @@ from npu_dispatch.config import Config
 from npu_dispatch.observe.judge.verdict import KINDS
 from npu_dispatch.observe.segment import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.collective_totals import CollectiveTotal
+from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.serve.collective_metrics import add_collectives

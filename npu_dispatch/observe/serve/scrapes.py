@@ -16,7 +16,7 @@ import npu_dispatch
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
 from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.collective_totals import CollectiveTotal, read_totals
+from npu_dispatch.observe.segment.collectives import CollectiveTotal, read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.serve.families import Exemplar, Families, Family, Labels
 from npu_dispatch.observe.serve.options import KEPT_SECONDS

@@ -7,15 +7,22 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.observe.judge.rates import key, seconds, stream_rates, sync_rates
+from npu_dispatch.observe.judge.rates import (
+    key,
+    late_waits,
+    seconds,
+    since,
+    stream_rates,
+    streams_of,
+    sync_rates,
+)
 from npu_dispatch.observe.judge.verdict import (
     attention,
     cycles,
     judge,
-    late_waits,
     waits_for,
 )
-from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits
+from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
@@ -48,11 +55,6 @@ def _quantiles_us(histogram: Histogram) -> dict[str, float]:
     return {
         name: round(histogram.percentile(q) / 1e3, 3) for name, q in _QUANTILES.items()
     }
-
-
-def _since(now: StreamView, before: StreamView | None, name: str) -> Histogram:
-    new: Histogram = getattr(now.stats, name)
-    return new - getattr(before.stats, name) if before else new
 
 
 def _octaves(histogram: Histogram) -> list[int]:
@@ -94,7 +96,7 @@ def process_values(
     if before is not None and before.info != now.info:
         before, lines_before = None, ()
     rates = stream_rates(before, now)
-    old = {key(s): s for s in before.streams} if before else {}
+    old = streams_of(before)
     verdict = judge(
         before,
         now,
@@ -104,8 +106,8 @@ def process_values(
         ops=ops,
     )
     used = [s for s in now.streams if s.stats.submitted]
-    launch = [_since(s, old.get(key(s)), "launch_ns") for s in used]
-    latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
+    launch = [since(s.stats, old.get(key(s)), "launch_ns") for s in used]
+    latency = [since(s.stats, old.get(key(s)), "latency_ns") for s in used]
     edges = waits_for(now)
     syncs = sync_rates(before, now)
     values: dict[str, Any] = {
@@ -148,6 +150,8 @@ def process_values(
                 "failed": s.stats.failed,
                 "dropped": s.stats.dropped,
                 "codes": {code: n for code, n in s.stats.errors.items() if n},
+                "text": s.stats.failure,
+                "at": s.stats.failure_at,
             }
             for s in now.streams
             if s.stats.failed or s.stats.dropped
@@ -184,7 +188,7 @@ def process_values(
 
 
 def _stream_values(
-    stream: StreamView, before: StreamView | None, now: float, rates: Any
+    stream: StreamView, before: StreamStats | None, now: float, rates: Any
 ) -> dict[str, Any]:
     s = stream.stats
     rate = rates[key(stream)]
@@ -203,8 +207,8 @@ def _stream_values(
         "idle": rate.idle,
         "starved": rate.starved,
         "held": rate.held,
-        "latency_us": _quantiles_us(_since(stream, before, "latency_ns")),
-        "queued_us": _quantiles_us(_since(stream, before, "queued_ns")),
+        "latency_us": _quantiles_us(since(s, before, "latency_ns")),
+        "queued_us": _quantiles_us(since(s, before, "queued_ns")),
         "submitted": s.submitted,
         "retired": s.retired,
         "failed": s.failed,

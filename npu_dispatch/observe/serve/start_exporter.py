@@ -1,4 +1,4 @@
-"""The service for one process, started by that process: `npu-dispatch serve --pid`."""
+"""The service for one process, started by that process: `npu-dispatch serve PID`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from npu_dispatch.config import for_child
+from npu_dispatch.config import for_child, own_python
 from npu_dispatch.observe.serve.options import check_name, check_token, listen
-from npu_dispatch.own_python import own_python
 
 __all__ = ["Exporter", "start_exporter"]
 
@@ -86,7 +85,7 @@ def start_exporter(
         process = subprocess.Popen(
             [
                 *own_python("-m", "npu_dispatch.observe.serve", "--host", host),
-                *("--pid", str(os.getpid()), "--fd", str(listener.fileno())),
+                *("--fd", str(listener.fileno()), str(os.getpid())),
                 *allowed,
             ],
             env=environment,

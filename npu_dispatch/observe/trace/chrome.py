@@ -1,26 +1,41 @@
-"""A timeline as JSON for chrome://tracing."""
+"""A timeline as JSON for chrome://tracing, which is also read back to be merged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.observe.trace.clocks import HostClock
-from npu_dispatch.observe.trace.job import Joins
+from npu_dispatch.observe.trace.job import HostClock
+from npu_dispatch.observe.trace.trace_file import TraceError
 from npu_dispatch.observe.trace.tracks import (
+    Call,
+    Counter,
+    Host,
+    Joins,
+    Lane,
     Process,
-    arrows_of,
-    details,
-    steps,
-    submissions,
-    submit_arrow,
-    wait_arrow,
+    Row,
+    Slice,
+    Span,
+    StreamTrack,
+    began_ns,
+    events,
 )
 
-__all__ = ["chrome_json"]
+__all__ = ["chrome_json", "load"]
+
+Json = dict[str, Any]
+_ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
+_PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}
+_STREAM = re.compile(r"npu:(\d+) stream (\d+)")
+_LANE = re.compile(r"(?:thread (\d+)|npu:(\d+) stream (\d+)) ranges(?: \((\d+)\))?")
+_RANK = re.compile(r"^rank \d+(?: on \S+)?: ")  # which job.py writes
+_NUMBER = re.compile(r"npu:(\d+) stream (\d+) number (\d+)")
 
 
 def chrome_json(
@@ -32,106 +47,183 @@ def chrome_json(
     `otherData` has that event's time on CLOCK_MONOTONIC, of the first of `clocks`
     where there are some.
     """
-    tasks = (t for p in processes for track in p.streams for t in track.slices)
-    marks = (s.began for p in processes for lane in p.lanes for s in lane.spans)
-    counts = (
-        ns for p in processes for counter in p.counters for ns, _ in counter.samples
-    )
-    origin = min((*(task.submitted for task in tasks), *marks, *counts), default=0)
-    about: dict[str, Any] = {"origin_ns": origin}
+    joins = Joins(processes)
+    origin = began_ns(processes)
+    about: Json = {"origin_ns": origin}
     if clocks:
         about["clocks"] = [clock.text for clock in clocks]
-    about["processes"] = {p.pid: _about(p, clocks) for p in processes if p.host}
+    about["processes"] = {p.pid: _about(p) for p in processes if p.host}
     head = {"displayTimeUnit": "ns", "otherData": about}
-    joins = Joins(processes)
     with path.open("w") as out:
         out.write(json.dumps(head)[:-1] + ',"traceEvents":[\n')
         separator = ""
         for process in processes:
-            for event in _chrome_events(process, origin, joins):
+            for event in _encoded(process, origin, joins):
                 out.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         out.write("\n]}\n")
 
 
-def _about(process: Process, clocks: Sequence[HostClock]) -> dict[str, Any]:
-    """Return what saved.py needs of a process besides its events."""
+def _about(process: Process) -> Json:
+    """Return what load() needs of a process besides its events."""
     assert process.host
-    by_boot = {clock.host.boot: clock.offset_ns for clock in clocks}
-    # By this its times were moved, and so has to be what they are dates by.
-    moved = by_boot.get(process.host.boot, 0) if process.rank is not None else 0
-    return {"rank": process.rank, **asdict(process.host), "moved_by_ns": moved}
+    moved = {"moved_by_ns": process.moved_by_ns}
+    return {"rank": process.rank, **asdict(process.host), **moved}
 
 
-_ARROW = {"first": "s", "step": "t", "last": "f"}
+def _encoded(process: Process, origin: int, joins: Joins) -> Iterator[Json]:
+    def label(kind: str, tid: int, **args: Any) -> Json:
+        return {"ph": "M", "pid": process.pid, "tid": tid, "name": kind, "args": args}
 
+    def us(ns: int) -> float:
+        return (ns + process.moved_by_ns - origin) / 1e3
 
-def _chrome_events(
-    process: Process, origin: int, joins: Joins
-) -> Iterator[dict[str, Any]]:
-    pid = process.pid
-    arrows = arrows_of(process)
-
-    def event(kind: str, ns: int, tid: int, **more: Any) -> dict[str, Any]:
-        return {"ph": kind, "pid": pid, "tid": tid, "ts": (ns - origin) / 1e3, **more}
-
-    def label(kind: str, tid: int, name: str) -> dict[str, Any]:
-        return {
-            "ph": "M",
-            "pid": pid,
-            "tid": tid,
-            "name": kind,
-            "args": {"name": name},
-        }
-
-    yield label("process_name", 0, process.name)
+    yield label("process_name", 0, name=process.name)
     if process.rank is not None:
-        order = {"args": {"sort_index": process.rank}}
-        yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", **order}
-    for index, track in enumerate(process.streams):
-        runs, submits = 2 * index + 1, 2 * index + 2
-        yield label("thread_name", runs, track.name)
-        yield label("thread_name", submits, f"{track.name} submissions")
-        for begin, end, task in submissions(track):
-            yield event("X", begin, submits, dur=(end - begin) / 1e3, name=task.name)
-            arrow = {"cat": "submit", "name": "submit"}
-            arrow_id = submit_arrow(pid, index, task.position)
-            yield event("s", begin, submits, id=arrow_id, **arrow)
-            yield event("f", task.started, runs, id=arrow_id, bp="e", **arrow)
-        for task in track.slices:
-            place = pid, track.device, track.stream, task.position
-            yield event(
-                "X",
-                task.started,
-                runs,
-                dur=(task.ended - task.started) / 1e3,
-                name=task.name,
-                args=details(task) | joins.details(place),
+        yield label("process_sort_index", 0, sort_index=process.rank)
+    for event in events(process, joins):
+        if isinstance(event, Row):
+            if not event.unit:
+                yield label("thread_name", event.number, name=event.name)
+            continue
+        row = event.row
+        where = {"pid": process.pid, "tid": row.below if row.unit else row.number}
+        more: Json = {"name": event.name}
+        if event.kind == "slice":
+            more["dur"] = (event.ended - event.ns) / 1e3
+        elif event.kind == "value":
+            more = {"name": row.name, "args": {row.unit: event.value}}
+        else:
+            more["cat"] = event.domain
+            more |= {"s": "t"} if event.kind == "point" else {}
+        if event.notes is not None:
+            more["args"] = event.notes
+        yield {"ph": _PHASES[event.kind], **where, "ts": us(event.ns), **more}
+        for kind, number, phase, ns in event.arrows:
+            arrow = {"id": number, "cat": kind, "name": _ARROWS[kind]}
+            enclosing = {} if phase == "s" else {"bp": "e"}
+            yield {"ph": phase, **where, "ts": us(ns), **arrow, **enclosing}
+
+
+def load(paths: Iterable[Path]) -> list[Process]:
+    """Return the processes in files, and in folders of files.
+
+    Raises TraceError for a file that is no timeline of ours in Chrome's format.
+    """
+    files: list[Path] = []
+    for path in paths:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        files += [file for file in inside if not file.name.startswith(".")]
+    found = [process for file in files for process in _load(file)]
+    if not found:
+        raise TraceError("no timeline to merge: save some with npu-dispatch trace")
+    return found
+
+
+def _load(path: Path) -> list[Process]:
+    try:
+        read = json.loads(path.read_bytes())
+        about, events = read["otherData"], read["traceEvents"]
+        by_process: dict[int, list[Json]] = defaultdict(list)
+        for event in events:
+            by_process[event["pid"]].append(event)
+        return [
+            _process(pid, about["origin_ns"], about["processes"].get(str(pid)), mine)
+            for pid, mine in by_process.items()
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TraceError(
+            f"{path}: expected a timeline that npu-dispatch trace -o NAME.json has "
+            f"written, found none ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _process(
+    pid: int, origin: int, about: dict[str, Any] | None, events: list[Json]
+) -> Process:
+    moved = about["moved_by_ns"] if about else 0
+
+    def ns(us: float) -> int:
+        return round(us * 1e3) + origin - moved
+
+    names: dict[int, str] = {}
+    process = Process(pid, f"process {pid}", [])
+    counters: dict[str, Counter] = {}
+    of_row: dict[int, list[Json]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "M" and event["name"] == "process_name":
+            process.name = _RANK.sub("", event["args"]["name"])
+        elif event["ph"] == "M" and event["name"] == "thread_name":
+            names[event["tid"]] = event["args"]["name"]
+        elif event["ph"] == "C" and event["tid"] == 0:
+            [(unit, value)] = event["args"].items()
+            counter = counters.setdefault(event["name"], Counter(event["name"], unit))
+            counter.samples.append((ns(event["ts"]), value))
+        else:
+            of_row[event["tid"]].append(event)
+    process.counters = list(counters.values())
+    for row, name in names.items():
+        if stream := _STREAM.fullmatch(name):
+            tasks, depths = (
+                [event for event in of_row[row] if event["ph"] == kind] for kind in "XC"
             )
-            if joined := joins.arrow(place):
-                named = {"cat": "collective", "name": "same collective", "bp": "e"}
-                kind = _ARROW[joined[1]]
-                yield event(kind, task.started, runs, id=joined[0], **named)
-            key = track.device, track.stream, task.position
-            wait = {"cat": "wait", "name": "wait"}
-            for number in arrows.waits.get(key, ()):
-                yield event("s", task.started, runs, id=wait_arrow(pid, number), **wait)
-            if key in arrows.of_wait:
-                number = arrows.of_wait[key]
-                yield event(
-                    "f", task.ended, runs, id=wait_arrow(pid, number), bp="e", **wait
-                )
-            depth = {"tasks": task.depth}
-            yield event("C", task.ended, runs, name=f"depth {track.name}", args=depth)
-    for index, lane in enumerate(process.lanes):
-        tid = 2 * len(process.streams) + 1 + index
-        yield label("thread_name", tid, lane.name)
-        for step, ns, span in steps(lane):
-            about = {"name": span.name, "cat": span.domain}
-            if step == "point":
-                yield event("i", ns, tid, s="t", **about)
-            else:
-                yield event("B" if step == "begin" else "E", ns, tid, **about)
-    for counter in process.counters:
-        for ns, value in counter.samples:
-            yield event("C", ns, 0, name=counter.name, args={counter.unit: value})
+            both = zip(tasks, depths, strict=True)
+            slices = [_slice(task, depth["args"]["tasks"], ns) for task, depth in both]
+            device, number = map(int, stream.groups())
+            process.streams.append(StreamTrack(device, number, slices))
+        elif lane := _LANE.fullmatch(name):
+            process.lanes.append(_lane(lane, of_row[row], ns))
+    if about:
+        host = about["name"], about["boot"], about["unix_offset_ns"]
+        process.rank, process.host = about["rank"], Host(*host)
+    return process
+
+
+def _slice(event: Json, depth: int, ns: Any) -> Slice:
+    args, started = event["args"], ns(event["ts"])
+    number = _NUMBER.fullmatch(args.get("waited_for", ""))
+    call = None
+    if "seq" in args:
+        call = Call(
+            args["group"],
+            args["group_token"],
+            args["seq"],
+            args["kind"] == "message",
+            args["bytes"],
+        )
+    device, stream, task = map(int, number.groups()) if number else (0, 0, 0)
+    return Slice(
+        name=event["name"],
+        position=args["task"],
+        submitted=started - args["queued_ns"],
+        started=started,
+        ended=started + round(event["dur"] * 1e3),
+        depth=depth,
+        outcome=args["outcome"],
+        waited_for=(device, stream, task) if number else None,
+        line=args.get("line", ""),
+        call=call,
+    )
+
+
+def _lane(found: re.Match[str], events: list[Json], ns: Any) -> Lane:
+    thread, device, stream, index = found.groups()
+    place = (-1, int(thread)) if thread else (int(device), int(stream))
+    spans: list[Span] = []
+    inside: list[Json] = []
+
+    def add(event: Json, ended: int | None) -> None:
+        told = event["name"], event["cat"], 0
+        spans.append(Span(*told, *place, ns(event["ts"]), ended))
+
+    for event in events:
+        if event["ph"] == "i":
+            add(event, ns(event["ts"]))
+        elif event["ph"] == "B":
+            inside.append(event)
+        elif event["ph"] == "E" and inside:
+            add(inside.pop(), ns(event["ts"]))
+    for event in inside:
+        add(event, None)
+    spans.sort(key=lambda span: (span.began, -(span.ended or 1 << 63)))
+    return Lane(*place, int(index or 1) - 1, spans)

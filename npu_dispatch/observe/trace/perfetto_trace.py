@@ -16,17 +16,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from npu_dispatch.observe.trace.clocks import HostClock
-from npu_dispatch.observe.trace.job import Joins
-from npu_dispatch.observe.trace.tracks import (
-    Process,
-    arrows_of,
-    details,
-    steps,
-    submissions,
-    submit_arrow,
-    wait_arrow,
-)
+from npu_dispatch.observe.trace.job import HostClock
+from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
 
 __all__ = ["perfetto"]
 
@@ -37,10 +28,13 @@ _CLOCKS = {
     _MONOTONIC: time.CLOCK_MONOTONIC,
     BuiltinClock.BUILTIN_CLOCK_BOOTTIME: time.CLOCK_BOOTTIME,
 }
-_BEGIN = TrackEvent.Type.TYPE_SLICE_BEGIN
-_END = TrackEvent.Type.TYPE_SLICE_END
-_COUNTER = TrackEvent.Type.TYPE_COUNTER
-_KINDS = {"begin": _BEGIN, "end": _END, "point": TrackEvent.Type.TYPE_INSTANT}
+_KINDS = {
+    "slice": TrackEvent.Type.TYPE_SLICE_BEGIN,
+    "begin": TrackEvent.Type.TYPE_SLICE_BEGIN,
+    "end": TrackEvent.Type.TYPE_SLICE_END,
+    "point": TrackEvent.Type.TYPE_INSTANT,
+    "value": TrackEvent.Type.TYPE_COUNTER,
+}
 _AT_ONCE = 1000  # packets in memory
 _CLOCKS_TRACK = 1  # those of processes begin with their numbers, further left
 
@@ -77,7 +71,7 @@ def _packets(
         if clock.within_ns is not None:
             notes["within_ns"] = clock.within_ns
         yield _event(
-            _first(processes),
+            began_ns(processes),
             _KINDS["point"],
             _CLOCKS_TRACK,
             name=clock.text,
@@ -86,12 +80,6 @@ def _packets(
     joins = Joins(processes)
     for process in processes:
         yield from _of_process(process, joins)
-
-
-def _first(processes: list[Process]) -> int:
-    """Return when the first of all tasks was submitted."""
-    tracks = [track for process in processes for track in process.streams]
-    return min((t.submitted for track in tracks for t in track.slices), default=0)
 
 
 def _track(uuid: int, name: str, **more: Any) -> TracePacket:
@@ -118,50 +106,24 @@ def _note(name: str, value: int | str) -> dict[str, int | str]:
 
 
 def _of_process(process: Process, joins: Joins) -> Iterator[TracePacket]:
-    pid = process.pid
-    base = pid << 20
-    yield _track(base, process.name, process={"pid": pid, "process_name": process.name})
-    arrows = arrows_of(process)
-    for index, track in enumerate(process.streams):
-        runs, submits, depth = (base + 4 * index + n for n in (1, 2, 3))
-        yield _track(runs, track.name, parent_uuid=base)
-        yield _track(submits, f"{track.name} submissions", parent_uuid=base)
-        yield _track(depth, f"{track.name} depth", parent_uuid=base, counter={})
-        # Packets of one track are in the order of time, so that begin and end pair up.
-        for begin, end, task in submissions(track):
-            arrow = submit_arrow(pid, index, task.position)
-            yield _event(begin, _BEGIN, submits, name=task.name, flow_ids=[arrow])
-            yield _event(end, _END, submits)
-        for task in track.slices:
-            key = track.device, track.stream, task.position
-            ids = [submit_arrow(pid, index, task.position)]
-            ids += [wait_arrow(pid, number) for number in arrows.waits.get(key, ())]
-            if key in arrows.of_wait:
-                ids.append(wait_arrow(pid, arrows.of_wait[key]))
-            if joined := joins.arrow((pid, *key)):
-                ids.append(joined[0])
-            told = details(task) | joins.details((pid, *key))
-            yield _event(
-                task.started,
-                _BEGIN,
-                runs,
-                name=task.name,
-                flow_ids=ids,
-                debug_annotations=[_note(*item) for item in told.items()],
-            )
-            yield _event(task.ended, _END, runs)
-            yield _event(task.ended, _COUNTER, depth, counter_value=task.depth)
-    for index, lane in enumerate(process.lanes):
-        uuid = base + (1 << 18) + index
-        yield _track(uuid, lane.name, parent_uuid=base)
-        for step, ns, span in steps(lane):
-            about: dict[str, Any] = {}
-            if step != "end":
-                about = {"categories": [span.domain], "name": span.name}
-            yield _event(ns, _KINDS[step], uuid, **about)
-    for index, counter in enumerate(process.counters):
-        uuid = base + (1 << 19) + index
-        unit = {"unit_name": counter.unit}
-        yield _track(uuid, counter.name, parent_uuid=base, counter=unit)
-        for ns, value in counter.samples:
-            yield _event(ns, _COUNTER, uuid, counter_value=value)
+    base, moved = process.pid << 20, process.moved_by_ns
+    about = {"pid": process.pid, "process_name": process.name}
+    yield _track(base, process.name, process=about)
+    for event in events(process, joins):
+        if isinstance(event, Row):
+            unit = {"counter": {"unit_name": event.unit}} if event.unit else {}
+            yield _track(base + event.number, event.name, parent_uuid=base, **unit)
+            continue
+        more: dict[str, Any] = {}
+        if event.kind == "value":
+            more["counter_value"] = event.value
+        elif event.kind != "end":
+            more["name"] = event.name
+            more["categories"] = [event.domain] if event.domain else []
+            more["flow_ids"] = [arrow.id for arrow in event.arrows]
+            notes = event.notes or {}
+            more["debug_annotations"] = [_note(*item) for item in notes.items()]
+        track = base + event.row.number
+        yield _event(event.ns + moved, _KINDS[event.kind], track, **more)
+        if event.kind == "slice":
+            yield _event(event.ended + moved, _KINDS["end"], track)

@@ -10,33 +10,32 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from npu_dispatch.config import for_child
 from npu_dispatch.observe.segment import StatsError, StatsReader, segment_file
 from npu_dispatch.observe.segment.collectives import LoggedCollective
-from npu_dispatch.observe.trace.calls import Calls
 from npu_dispatch.observe.trace.chrome import chrome_json
 from npu_dispatch.observe.trace.job import as_one_job, job_lines
-from npu_dispatch.observe.trace.marks import spans_of, to_lanes
+from npu_dispatch.observe.trace.records import (
+    Calls,
+    spans_of,
+    stream_track,
+    to_lanes,
+)
 from npu_dispatch.observe.trace.trace_file import (
-    KINDS,
-    OUTCOMES,
     NoProcessError,
-    Ring,
     TraceError,
     TraceFile,
 )
-from npu_dispatch.observe.trace.tracks import Counter, Host, Process, Slice, StreamTrack
+from npu_dispatch.observe.trace.tracks import Counter, Host, Process
 
 __all__ = [
     "NotRecordingError",
     "Recorder",
-    "follow",
     "of_command",
     "of_past",
     "of_process",
@@ -53,7 +52,7 @@ _MOST_OF_NAME = 200
 _CALLS_POLL_S = 0.5
 
 
-@dataclass
+@dataclass(eq=False)
 class Recorder:
     """Follows one process; samples its memory counters and its log of collectives."""
 
@@ -86,9 +85,7 @@ class Recorder:
         log = self._reader.collectives() if self._reader else None
         if log is None or not log.groups:
             return
-        world = log.groups[0]
-        known = world.rank < len(world.ranks)
-        self.rank = world.ranks[world.rank] if known else world.rank
+        self.rank = log.groups[0].global_rank
         self.calls |= {call.number: call for call in log.calls}
 
     def close(self) -> None:
@@ -104,6 +101,11 @@ class Recorder:
                 counter = self.memory.setdefault(device.device, Counter(name, "bytes"))
                 counter.samples.append((now, device.allocated))
 
+    def past(self, seconds: float) -> Process:
+        """Return what was recorded of the last seconds."""
+        self.poll()
+        return self.process(time.monotonic_ns() - int(seconds * 1e9))
+
     def process(self, since_ns: int = 0) -> Process:
         """Return what was recorded and ended after `since_ns`."""
         pid, names = self.file.pid, self.file.names()
@@ -115,7 +117,7 @@ class Recorder:
             if ring.device < 0:
                 marks += spans_of(self.file, records, names, since_ns)
                 continue
-            track = _track(self.file, ring, records, names, since_ns, calls)
+            track = stream_track(self.file, ring, records, names, since_ns, calls)
             if track.slices:
                 streams.append(track)
         return Process(
@@ -127,44 +129,6 @@ class Recorder:
             self.rank,
             Host.this(),
         )
-
-
-def _track(
-    file: TraceFile,
-    ring: Ring,
-    records: Any,
-    names: Mapping[int, str],
-    since_ns: int,
-    calls: Calls,
-) -> StreamTrack:
-    times = (file.to_ns(records[name]) for name in ("submitted", "started", "ended"))
-    rows = zip(records.tolist(), *(part.tolist() for part in times), strict=True)
-    slices = []
-    for row, submitted, started, ended in rows:
-        if ended < since_ns:
-            continue
-        position, _, _, _, number, stream, name, depth, line, device, kind, outcome = (
-            row
-        )
-        slices.append(
-            Slice(
-                name=names.get(name, "?"),
-                position=position,
-                submitted=submitted,
-                started=started,
-                ended=ended,
-                depth=depth,
-                outcome=OUTCOMES[outcome],
-                waited_for=(
-                    (device, stream, number) if KINDS[kind] == "wait" else None
-                ),
-                line=names.get(line, ""),
-                call=calls.of(
-                    ring.device, ring.stream, names.get(name, ""), started, ended
-                ),
-            )
-        )
-    return StreamTrack(ring.device, ring.stream, slices, ring.lost)
 
 
 def of_process(
@@ -187,41 +151,29 @@ def of_processes(
     where all have.
     """
     with ExitStack() as stack:
-        recorders: dict[int, Recorder] = {}
-        running: list[int] = []
+        recorders: list[Recorder] = []
+        live: list[Recorder] = []
         ended: NoProcessError | None = None
         for pid in pids:
             try:
-                file = stack.enter_context(TraceFile.of_process(pid))
+                file = TraceFile.of_process(pid)
             except NoProcessError as error:
                 ended = error
                 continue
-            running.append(pid)
-            if file.wanted and not file.followed:
-                continue
-            recorder = recorders[pid] = Recorder(file, segment_file(pid))
-            stack.callback(recorder.close)
-            file.follow()
-            stack.callback(file.leave)
-        if ended and not running:
+            recorder = stack.enter_context(closing(Recorder(file, segment_file(pid))))
+            recorders.append(recorder)
+            if file.followed or not file.wanted:
+                live.append(recorder)
+                file.follow()
+                stack.callback(file.leave)
+        if ended and not recorders:
             raise ended
         end = time.monotonic() + seconds
-        while recorders and (left := end - time.monotonic()) > 0:
+        while live and (left := end - time.monotonic()) > 0:
             wait(min(_POLL_S, left))
-            for recorder in recorders.values():
+            for recorder in live:
                 recorder.poll()
-        found = []
-        for pid in running:
-            if pid in recorders:
-                found.append(recorders[pid].process())
-                continue
-            try:
-                found.append(of_past(pid, seconds))
-            except NoProcessError as error:
-                ended = error
-        if ended and not found:
-            raise ended
-        return found
+        return [r.process() if r in live else r.past(seconds) for r in recorders]
 
 
 class NotRecordingError(RuntimeError):
@@ -234,46 +186,32 @@ def of_past(pid: int, seconds: float) -> Process:
     Raises TraceError where there is nothing to read, NotRecordingError where the
     process has not been asked to keep records.
     """
-    with TraceFile.of_process(pid) as file:
-        if not file.wanted:
+    with closing(Recorder(TraceFile.of_process(pid), segment_file(pid))) as recorder:
+        if not recorder.file.wanted:
             raise NotRecordingError(f"process {pid} keeps no records of its tasks")
-        recorder = Recorder(file, segment_file(pid))
-        with closing(recorder):
-            recorder.poll()
-            return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
+        return recorder.past(seconds)
 
 
 def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
     """Run a command; return its exit status and what its processes did on npu."""
-    with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=_memory()) as folder:
+    # In memory, where there is such a folder, since the rings are mapped.
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=memory) as folder:
         child = subprocess.Popen(list(command), env=for_child(NPU_TRACE_DIR=folder))
-        processes = follow(child, Path(folder))
-        status = child.returncode
-        return (status if status >= 0 else 128 - status), processes
-
-
-def follow(child: subprocess.Popen[bytes], folder: Path) -> list[Process]:
-    """Wait for a command whose processes leave their records in `folder`.
-
-    Returns what they did on npu.
-    """
-    recorders: dict[Path, Recorder] = {}
-    restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the child
-    try:
-        while True:
-            try:
-                child.wait(_POLL_S)
-            except subprocess.TimeoutExpired:
-                _poll_all(folder, recorders)
-                continue
-            break
-    finally:
-        signal.signal(signal.SIGINT, restore)
-    _poll_all(folder, recorders)
-    processes = [recorder.process() for recorder in recorders.values()]
-    for recorder in recorders.values():
-        recorder.close()
-    return processes
+        recorders: dict[Path, Recorder] = {}
+        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the child
+        try:
+            while child.returncode is None:  # which wait() sets
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_POLL_S)
+                _poll_all(Path(folder), recorders)
+        finally:
+            signal.signal(signal.SIGINT, restore)
+        processes = [recorder.process() for recorder in recorders.values()]
+        for recorder in recorders.values():
+            recorder.close()
+    status = child.returncode
+    return (status if status >= 0 else 128 - status), processes
 
 
 def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
@@ -288,11 +226,6 @@ def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
                 file, segment_file(int(path.name.partition("-")[0]))
             )
         recorders[path].poll()
-
-
-def _memory() -> str | None:
-    """Return a folder in memory, since the rings are mapped; None if there is none."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def save(processes: list[Process], path: Path) -> Iterator[str]:

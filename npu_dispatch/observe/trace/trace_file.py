@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_dispatch.observe.segment.folders import TRACES, own_file
+from npu_dispatch.observe.segment.layout import WORD, Struct
 from npu_dispatch.observe.segment.proc_stat import lives
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 
@@ -39,37 +40,22 @@ OUTCOMES = ("done", "failed", "dropped")
 
 _VERSION = 5
 _MAGIC = b"NPUTRACE"
-_HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQQ")
-_WANTED_AT = 88
-_RING = struct.Struct("<IiqQ")  # used, device, stream, written
-_TAKEN_AT = 24  # TraceRing::taken
-_RECORDS_AT = 64
+_HEADER = Struct(
+    "magic:8s version:I pid:I process_start ticks monotonic_ns realtime_ns "
+    "ns_per_tick:d rings:I records:I rings_at ring_bytes names_at:I name_bytes:I "
+    "wanted:I names_used:I later_ticks later_ns pid_namespace"
+)
+_RING = Struct("used:I device:i stream:q written taken |")  # the records follow
 _NAME_BYTES = 1 << 18  # kTraceNameBytes
 _MOST_RINGS, _MOST_RECORDS = 64, 1 << 16  # kTraceRings, kTraceRecords
 # Recalibrate the ticks over at least this long.
 _BASELINE_NS = 10_000_000
 
-RECORD = np.dtype(
-    {
-        "names": [
-            "position",
-            "submitted",
-            "started",
-            "ended",
-            "other_number",
-            "other_stream",
-            "name",
-            "depth",
-            "line",
-            "other_device",
-            "kind",
-            "outcome",
-        ],
-        "formats": ["<u8"] * 5 + ["<i8", "<u4", "<u4", "<u4", "<i2", "u1", "u1"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 62, 63],
-        "itemsize": 64,
-    }
+_RECORD = Struct(
+    "position submitted started ended other_number other_stream:q name:I depth:I "
+    "line:I other_device:h kind:B outcome:B"
 )
+RECORD = np.dtype([(name, f"<{form}") for name, form in _RECORD.formats.items()])
 
 
 def trace_path(pid: int) -> Path:
@@ -112,21 +98,22 @@ class TraceFile:
         if self._file.size < _HEADER.size:
             self._file.close()
             raise TraceError(f"{path}: too short for a trace file")
-        magic, version, self.pid = self._header()[:3]
-        (self._n_rings, self._n_records, self._rings_at, self._ring_bytes) = (
-            self._header()[8:12]
+        head = self._header()
+        self.pid, self._n_records = head["pid"], head["records"]
+        self._ring_places = range(
+            head["rings_at"],
+            head["rings_at"] + head["rings"] * head["ring_bytes"],
+            max(1, head["ring_bytes"]),
         )
-        rings_end = self._rings_at + self._n_rings * self._ring_bytes
         if (
-            (magic, version) != (_MAGIC, _VERSION)
+            (head["magic"], head["version"]) != (_MAGIC, _VERSION)
             or not 0 < self._n_records <= _MOST_RECORDS
-            or self._n_rings > _MOST_RINGS
-            or self._ring_bytes < _RECORDS_AT + self._n_records * RECORD.itemsize
-            or rings_end > self._file.size
+            or head["rings"] > _MOST_RINGS
+            or head["ring_bytes"] < _RING.size + self._n_records * RECORD.itemsize
+            or self._ring_places.stop > self._file.size
         ):
             self._file.close()
             raise TraceError(f"{path}: not a trace file of version {_VERSION}")
-        self._names_at = self._header()[12]
         self.rings: dict[int, Ring] = {}
         # Whether the process counts records that it overwrites before they are read.
         self.following = False
@@ -140,8 +127,8 @@ class TraceFile:
         """
         path = trace_path(pid)
         file = cls(path)
-        fields = file._header()
-        if lives(pid, fields[3], fields[18]):
+        head = file._header()
+        if lives(pid, head["process_start"], head["pid_namespace"]):
             return file
         file._file.close()
         raise NoProcessError(
@@ -149,8 +136,8 @@ class TraceFile:
             "of this number, or of another container's"
         )
 
-    def _header(self) -> tuple[Any, ...]:
-        return _HEADER.unpack(self._bytes(0, _HEADER.size))
+    def _header(self) -> dict[str, Any]:
+        return _HEADER.read(self._bytes(0, _HEADER.size))
 
     def _bytes(self, at: int, size: int) -> bytes:
         try:
@@ -164,28 +151,27 @@ class TraceFile:
         except OSError as error:
             raise TraceError(str(error)) from None
 
-    def _ring(self, at: int) -> tuple[int, int, int, int]:
-        used, device, stream, written = _RING.unpack(self._bytes(at, _RING.size))
-        return used, device, stream, written
-
     @property
     def wanted(self) -> bool:
         """Whether the process keeps records; assign True to make it do so."""
-        return bool(self._header()[14])
+        return bool(self._header()["wanted"])
 
     @wanted.setter
     def wanted(self, value: bool) -> None:
-        self._put(_WANTED_AT, struct.pack("<I", value))
+        self._put(_HEADER.at["wanted"], struct.pack("<I", value))
 
     def read(self) -> None:
         """Add what was written since the last call to `rings`."""
-        for index in range(self._n_rings):
-            at = self._rings_at + index * self._ring_bytes
-            used, device, stream, _ = self._ring(at)
-            if not used:
+        for index, at in enumerate(self._ring_places):
+            head = self._ring(at)
+            if not head["used"]:
                 break
-            ring = self.rings.setdefault(index, Ring(device, stream, []))
-            self._read(ring, at)
+            if index not in self.rings:
+                self.rings[index] = Ring(head["device"], head["stream"], [])
+            self._read(self.rings[index], at, head["written"])
+
+    def _ring(self, at: int) -> dict[str, Any]:
+        return _RING.read(self._bytes(at, _RING.size))
 
     @property
     def followed(self) -> bool:
@@ -210,8 +196,7 @@ class TraceFile:
         if self.following:
             self.following = False
             for index in self.rings:
-                at = self._rings_at + index * self._ring_bytes
-                self._put(at + _TAKEN_AT, struct.pack("<Q", 0))
+                self._take(self._ring_places[index], 0)
         # Given back first: two that leave at once would each find the other's.
         self._file.lock(fcntl.LOCK_UN)
         if self._file.lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -225,37 +210,40 @@ class TraceFile:
             ring.chunks.clear()
             ring.lost = 0
 
-    def _read(self, ring: Ring, at: int) -> None:
+    def _read(self, ring: Ring, at: int, written: int) -> None:
         n = self._n_records
-        written = self._ring(at)[3]
         first = max(ring.read, written - n)
         copy = np.concatenate([np.empty(0, RECORD), *self._records(at, first, written)])
         # These the launcher has overwritten during the copy, or may be writing now.
-        oldest = self._ring(at)[3] - n + 1
+        oldest = self._ring(at)["written"] - n + 1
         torn = min(max(0, oldest - first), written - first)
         ring.lost += first + torn - ring.read
         ring.read = written
         if self.following:
-            self._put(at + _TAKEN_AT, struct.pack("<Q", written))
+            self._take(at, written)
         if len(copy) > torn:
             ring.chunks.append(copy[torn:])
+
+    def _take(self, at: int, records: int) -> None:
+        """Tell the process up to which record a ring has been read; 0: nobody reads."""
+        self._put(at + _RING.at["taken"], WORD.pack(records))
 
     def _records(self, at: int, first: int, end: int) -> Iterator[NDArray[Any]]:
         """Yield the records with these numbers, in one piece or in two."""
         while first < end:
             slot = first % self._n_records
             count = min(end - first, self._n_records - slot)
-            start = at + _RECORDS_AT + slot * RECORD.itemsize
+            start = at + _RING.size + slot * RECORD.itemsize
             data = self._bytes(start, count * RECORD.itemsize)
             yield np.frombuffer(data, RECORD)
             first += count
 
     def names(self) -> dict[int, str]:
         """Return the names by the number that records have for them."""
-        used = self._header()[15]
-        if used > _NAME_BYTES:
+        head = self._header()
+        if head["names_used"] > _NAME_BYTES:
             raise TraceError(f"{self._file.path}: its names cannot be read")
-        texts = self._bytes(self._names_at, used)
+        texts = self._bytes(head["names_at"], head["names_used"])
         found, at = {}, 0
         while at + 2 <= len(texts):
             (length,) = struct.unpack_from("<H", texts, at)
@@ -265,11 +253,12 @@ class TraceFile:
 
     def to_ns(self, ticks: NDArray[Any]) -> NDArray[np.int64]:
         """Convert ticks to CLOCK_MONOTONIC nanoseconds."""
-        fields = self._header()
-        zero_ticks, zero_ns, rate = fields[4], fields[5], fields[7]
-        later_ticks, later_ns = fields[16:18]
+        head = self._header()
+        zero_ticks, zero_ns = head["ticks"], head["monotonic_ns"]
+        rate = head["ns_per_tick"]
         if max(zero_ticks, zero_ns) >= 1 << 63 or not 0 < rate < 1e9:
             raise TraceError(f"{self._file.path}: its clocks cannot be read")
+        later_ticks, later_ns = head["later_ticks"], head["later_ns"]
         if later_ns - zero_ns > _BASELINE_NS and later_ticks > zero_ticks:
             rate = (later_ns - zero_ns) / (later_ticks - zero_ticks)
         past = (ticks.astype(np.int64) - zero_ticks).astype(np.float64)

@@ -5,10 +5,16 @@ from accelerate import Accelerator
 
 LIBRARY = "accelerate"
 ALIAS = True
+RANKS = {
+    "accelerate_ranks": {"what": "the same on two ranks of torchrun"},
+    "accelerate_launch": {
+        "what": "the same by `accelerate launch --num_processes 2`",
+        "launcher": "accelerate",
+    },
+}
 
 
 def run(device):
-    torch.manual_seed(0)
     accelerator = Accelerator(cpu=device == "cpu", gradient_accumulation_steps=2)
     assert accelerator.device.type == device
     model = torch.nn.Sequential(

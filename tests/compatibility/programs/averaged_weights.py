@@ -7,7 +7,6 @@ LIBRARY = "torch-ema"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Linear(4, 1).to(device)
     average = ExponentialMovingAverage(model.parameters(), decay=0.9)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

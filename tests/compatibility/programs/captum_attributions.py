@@ -7,7 +7,6 @@ LIBRARY = "captum"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3, padding=1),
         torch.nn.ReLU(),

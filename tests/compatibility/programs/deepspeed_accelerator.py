@@ -1,5 +1,6 @@
 """its accelerator: streams, events, generators, memory, graphs; 5 steps."""
 
+import tiny
 import torch
 from deepspeed.accelerator import get_accelerator
 
@@ -15,14 +16,8 @@ def run(device):
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 2).to(accelerator.device_name())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(5):
-        loss = model(torch.ones(4, 8).to(accelerator.device_name())).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    x = torch.ones(4, 8).to(accelerator.device_name())
+    return tiny.train(optimizer, lambda: model(x).square().mean(), 5)
 
 
 def uses_the_device(accelerator):

@@ -5,8 +5,18 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
+LIBRARY = "deepspeed"
+ALIAS = True
+RANKS = {
+    "deepspeed_zero_1": {
+        "what": "ZeRO-1 on two ranks, accumulation, clipping: 8 batches",
+        "stage": 1,
+    },
+    "deepspeed_zero_3": {"what": "the same with ZeRO-3", "stage": 3},
+}
 
-def run(device, stage=1):
+
+def run(device, stage):
     assert get_accelerator().device_name() == device
     # DeepSpeed reads it for compilers' options, and compiles nothing for npu here.
     os.environ.setdefault("ASCEND_HOME_PATH", tempfile.gettempdir())

@@ -1,5 +1,6 @@
 """tiny UNet: 3 steps, a DDIM loop."""
 
+import tiny
 import torch
 from diffusers import DDIMScheduler, UNet2DModel
 
@@ -7,7 +8,6 @@ LIBRARY = "diffusers"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = UNet2DModel(
         sample_size=8,
         block_out_channels=(16, 32),
@@ -21,14 +21,12 @@ def run(device):
     images, noise = images.to(device), noise.to(device)
     when = torch.tensor([5, 30], device=device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(3):
+
+    def loss_of():
         noisy = scheduler.add_noise(images, noise, when)
-        loss = torch.nn.functional.mse_loss(model(noisy, when).sample, noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        return torch.nn.functional.mse_loss(model(noisy, when).sample, noise)
+
+    losses = tiny.train(optimizer, loss_of, 3)
     scheduler.set_timesteps(4)
     sample = noise
     with torch.no_grad():

@@ -7,7 +7,6 @@ LIBRARY = "torchao"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)
     ).to(device)

@@ -7,7 +7,6 @@ LIBRARY = "e3nn"
 
 
 def run(device):
-    torch.manual_seed(0)
     inputs = o3.Irreps("4x0e + 2x1o")
     product = o3.FullyConnectedTensorProduct(inputs, "1x0e + 1x1o", "3x0e + 1x1o")
     linear = o3.Linear("3x0e + 1x1o", "1x0e").to(device)

@@ -1,6 +1,7 @@
 """rearrange, reduce, einsum, a layer: 5 steps."""
 
 import einops
+import tiny
 import torch
 from einops.layers.torch import Rearrange, Reduce
 
@@ -8,7 +9,6 @@ LIBRARY = "einops"
 
 
 def run(device):
-    torch.manual_seed(0)
     images = torch.rand(4, 3, 8, 8)
     model = torch.nn.Sequential(
         Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2),
@@ -18,13 +18,9 @@ def run(device):
     ).to(device)
     images = images.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(5):
-        loss = einops.einsum(model(images) ** 2, "b d -> b").mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = tiny.train(
+        optimizer, lambda: einops.einsum(model(images) ** 2, "b d -> b").mean(), 5
+    )
     packed, shapes = einops.pack([images, images[:, :1]], "b * h w")
     back = einops.unpack(packed, shapes, "b * h w")
     return [*losses, *(part.sum().item() for part in back)]

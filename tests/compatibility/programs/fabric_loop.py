@@ -4,10 +4,17 @@ import lightning
 import torch
 
 LIBRARY = "lightning"
+RANKS = {
+    "fabric_ranks": {
+        "what": 'the same with strategy="ddp" on two devices',
+        "launcher": "",
+        "devices": 2,
+        "strategy": "ddp",
+    }
+}
 
 
 def run(device, devices=1, **options):
-    torch.manual_seed(0)
     fabric = lightning.Fabric(accelerator=device, devices=devices, **options)
     fabric.launch()
     model = torch.nn.Linear(8, 2)

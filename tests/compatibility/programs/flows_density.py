@@ -1,5 +1,6 @@
 """masked autoregressive flow: 5 steps."""
 
+import tiny
 import torch
 from nflows.distributions.normal import StandardNormal
 from nflows.flows.base import Flow
@@ -11,7 +12,6 @@ LIBRARY = "nflows"
 
 
 def run(device):
-    torch.manual_seed(0)
     parts = [
         part
         for _ in range(2)
@@ -23,11 +23,4 @@ def run(device):
     flow = Flow(CompositeTransform(parts), StandardNormal([2])).to(device)
     x = torch.rand(32, 2).to(device)
     optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(5):
-        loss = -flow.log_prob(x).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return tiny.train(optimizer, lambda: -flow.log_prob(x).mean(), 5)

@@ -7,7 +7,6 @@ LIBRARY = "torch"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3)
     ).to(device)

@@ -1,6 +1,7 @@
 """exact regression: 5 steps, a prediction."""
 
 import gpytorch
+import tiny
 import torch
 
 LIBRARY = "gpytorch"
@@ -23,13 +24,7 @@ def run(device):
     model = Model(x, y, likelihood).to(device)
     marginal = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss = -marginal(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = tiny.train(optimizer, lambda: -marginal(model(x), y), 5)
     model.eval()
     likelihood.eval()
     with torch.no_grad():

@@ -1,18 +1,13 @@
 """trainer, evaluator, metrics: 12 steps."""
 
 import torch
-from ignite.engine import (
-    Events,
-    create_supervised_evaluator,
-    create_supervised_trainer,
-)
+from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
 from ignite.metrics import Loss, MeanAbsoluteError, RunningAverage
 
 LIBRARY = "pytorch-ignite"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Linear(4, 1).to(device)
     batches = [(torch.rand(8, 4), torch.rand(8, 1)) for _ in range(6)]
     loss = torch.nn.MSELoss()

@@ -4,6 +4,14 @@ import lightning
 import torch
 
 LIBRARY = "lightning"
+RANKS = {
+    "lightning_ranks": {
+        "what": 'the same with strategy="ddp" on two devices',
+        "launcher": "",
+        "devices": 2,
+        "strategy": "ddp",
+    }
+}
 
 
 class Model(lightning.LightningModule):
@@ -25,7 +33,6 @@ class Model(lightning.LightningModule):
 
 
 def run(device, devices=1, **options):
-    torch.manual_seed(0)
     model = Model()
     data = torch.utils.data.TensorDataset(torch.rand(32, 8), torch.arange(32) % 2)
     trainer = lightning.Trainer(

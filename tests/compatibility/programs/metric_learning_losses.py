@@ -7,7 +7,6 @@ LIBRARY = "pytorch-metric-learning"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Linear(8, 4).to(device)
     x, labels = torch.rand(16, 8).to(device), (torch.arange(16) % 4).to(device)
     miner = miners.MultiSimilarityMiner()

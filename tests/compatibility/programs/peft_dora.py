@@ -2,14 +2,12 @@
 
 import peft
 import tiny
-import torch
 
 LIBRARY = "peft"
 NEEDS = ("transformers",)
 
 
 def run(device):
-    torch.manual_seed(0)
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], use_dora=True)
     model = peft.get_peft_model(tiny.llama(), config)
     return tiny.steps(model, device, tiny.causal())

@@ -9,7 +9,6 @@ NEEDS = ("transformers",)
 
 
 def run(device):
-    torch.manual_seed(0)
     model = peft.get_peft_model(
         tiny.llama(), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
     )

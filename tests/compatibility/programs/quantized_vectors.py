@@ -7,7 +7,6 @@ LIBRARY = "vector-quantize-pytorch"
 
 
 def run(device):
-    torch.manual_seed(0)
     vectors = VectorQuantize(dim=8, codebook_size=16, decay=0.8).to(device)
     x = torch.rand(2, 10, 8).to(device).requires_grad_()
     found = []

@@ -10,7 +10,6 @@ LIBRARY = "skorch"
 def run(device):
     x = np.linspace(-1, 1, 120, dtype=np.float32).reshape(40, 3)
     y = (x.sum(1) > 0).astype(np.int64)
-    torch.manual_seed(0)
     net = NeuralNetClassifier(
         torch.nn.Sequential(
             torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)

@@ -8,7 +8,6 @@ LIBRARY = "snntorch"
 
 
 def run(device):
-    torch.manual_seed(0)
     first, second = torch.nn.Linear(8, 16).to(device), torch.nn.Linear(16, 2).to(device)
     neuron = snntorch.Leaky(beta=0.9, spike_grad=surrogate.fast_sigmoid()).to(device)
     out = snntorch.Leaky(beta=0.9, spike_grad=surrogate.fast_sigmoid()).to(device)

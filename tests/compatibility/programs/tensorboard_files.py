@@ -10,7 +10,6 @@ LIBRARY = "tensorboard"
 
 
 def run(device):
-    torch.manual_seed(0)
     model = torch.nn.Linear(4, 1).to(device)
     x = torch.rand(8, 4).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

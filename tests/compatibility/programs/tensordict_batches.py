@@ -8,7 +8,6 @@ LIBRARY = "tensordict"
 
 
 def run(device):
-    torch.manual_seed(0)
     x = torch.rand(6, 4)
     batch = TensorDict({"x": x, "inner": {"y": x * 2}}, batch_size=[6]).to(device)
     assert batch.device.type == torch.device(device).type

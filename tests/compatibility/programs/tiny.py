@@ -44,20 +44,25 @@ def bert(kind):
     return getattr(transformers, kind)(config)
 
 
-def steps(model, device, inputs, n=5):
-    """Train; return the losses."""
-    model = model.to(device).train()
-    inputs = {name: value.to(device) for name, value in inputs.items()}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-3)
+def train(optimizer, loss_of, n):
+    """Do steps; return the losses, which a function works out."""
     losses = []
     for _ in range(n):
-        loss = model(**inputs).loss
+        loss = loss_of()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def steps(model, device, inputs, n=5):
+    """Train a model that gives its loss; return the losses."""
+    model = model.to(device).train()
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-3)
+    return train(optimizer, lambda: model(**inputs).loss, n)
 
 
 def causal():

@@ -18,7 +18,6 @@ class Field(torch.nn.Module):
 
 
 def run(device):
-    torch.manual_seed(0)
     field = Field().to(device)
     start = torch.tensor([[1.0, 0.0], [0.5, 0.5]], device=device)
     times = torch.linspace(0, 1, 5, device=device)

@@ -1,5 +1,6 @@
 """GAE and ClipPPOLoss: 4 steps."""
 
+import tiny
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -11,7 +12,6 @@ LIBRARY = "torchrl"
 
 
 def run(device):
-    torch.manual_seed(0)
     steps = TensorDict(
         {
             "observation": torch.rand(2, 10, 4),
@@ -40,14 +40,11 @@ def run(device):
     advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
     losses = ClipPPOLoss(actor, critic)
     optimizer = torch.optim.SGD(losses.parameters(), lr=0.1)
-    found = []
-    for _ in range(4):
+
+    def loss_of():
         with torch.no_grad():
             advantage(steps)
         told = losses(steps.reshape(-1))
-        loss = told["loss_objective"] + told["loss_critic"] + told["loss_entropy"]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
+        return told["loss_objective"] + told["loss_critic"] + told["loss_entropy"]
+
+    return tiny.train(optimizer, loss_of, 4)

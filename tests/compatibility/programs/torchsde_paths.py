@@ -32,7 +32,6 @@ class Known(torchsde.BrownianInterval):
 
 
 def run(device):
-    torch.manual_seed(0)
     system = System().to(device)
     start = torch.full((4, 3), 0.1, device=device)
     times = torch.linspace(0, 1, 5, device=device)

@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 LIBRARY = "transformers"
 NEEDS = ("accelerate",)
 ALIAS = True
+RANKS = {"transformers_ranks": {"what": "the same on two ranks of torchrun"}}
 
 
 class Texts(torch.utils.data.Dataset):
@@ -22,7 +23,6 @@ class Texts(torch.utils.data.Dataset):
 
 
 def run(device, **options):
-    torch.manual_seed(0)
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     model = GPT2LMHeadModel(
         GPT2Config(

@@ -11,7 +11,6 @@ APART = ("torchvision", "pillow")
 
 
 def run(device):
-    torch.manual_seed(0)
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8).to(device)
     change = v2.Compose(
         [

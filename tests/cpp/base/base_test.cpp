@@ -1,8 +1,4 @@
 // Clocks, futexes, the environment.
-#include <stdlib.h>
-
-#include <thread>
-
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
@@ -13,10 +9,8 @@ namespace npu {
 namespace {
 
 TEST(Align, RoundsUpToAMultiple) {
-  EXPECT_EQ(round_up(0, 512), 0);
-  EXPECT_EQ(round_up(1, 512), 512);
-  EXPECT_EQ(round_up(512, 512), 512);
-  EXPECT_EQ(round_up(513, 512), 1024);
+  for (auto [n, rounded] : {std::pair{0, 0}, {1, 512}, {512, 512}, {513, 1024}})
+    EXPECT_EQ(round_up(size_t(n), 512), rounded);
 }
 
 TEST(Clock, NeverGoesBackwards) {
@@ -73,13 +67,10 @@ TEST(Env, UnsetAndEmptyMeanTheFallback) {
 }
 
 TEST(Env, ReadsAnIntegerWithinItsRange) {
-  set("-3");
-  EXPECT_EQ(env_int(kName, 7, -5, 10), -3);
-  set("10");
-  EXPECT_EQ(env_int(kName, 7, -5, 10), 10);
-}
-
-TEST(Env, UsesTheFallbackForABadInteger) {
+  for (const auto& [text, value] : {std::pair{"-3", -3}, {"10", 10}}) {
+    set(text);
+    EXPECT_EQ(env_int(kName, 7, -5, 10), value);
+  }
   for (const char* bad : {"11", "-6", "3x", "x", "99999999999999999999"}) {
     set(bad);
     EXPECT_EQ(env_int(kName, 7, -5, 10), 7);
@@ -97,9 +88,6 @@ TEST(Env, ReadsASizeWithItsSuffix) {
     set(text);
     EXPECT_EQ(env_bytes(kName, 1), bytes);
   }
-}
-
-TEST(Env, UsesTheFallbackForABadSize) {
   for (const char* bad :
        {"x", "-1", "0", "5Q", "5MM", "1e300", "1e15T", "nan"}) {
     set(bad);
@@ -108,47 +96,36 @@ TEST(Env, UsesTheFallbackForABadSize) {
 }
 
 TEST(Env, ReadsAChoiceInAnyCase) {
-  set("second");
-  EXPECT_EQ(env_choice(kName, {"first", "second"}), 1);
-  set("FIRST");
-  EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
-  for (const char* bad : {"third", "1", ""}) {
-    set(bad);
-    EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
+  for (const auto& [text, choice] : {std::pair{"second", 1},
+                                     {"SECOND", 1},
+                                     {"FIRST", 0},
+                                     {"third", 0},
+                                     {"1", 0},
+                                     {"", 0}}) {
+    set(text);
+    EXPECT_EQ(env_choice(kName, {"first", "second"}), choice);
   }
 }
 
 TEST(Env, ReadsAFlagInAnyCase) {
-  for (const char* yes : {"1", "true", "YES", "on"}) {
-    set(yes);
-    EXPECT_TRUE(env_flag(kName));
-  }
-  for (const char* no : {"0", "False", "no", "off", "perhaps"}) {
-    set(no);
-    EXPECT_TRUE(!env_flag(kName));
+  for (const auto& [text, flag] : {std::pair{"1", true},
+                                   {"true", true},
+                                   {"YES", true},
+                                   {"on", true},
+                                   {"0", false},
+                                   {"False", false},
+                                   {"no", false},
+                                   {"off", false},
+                                   {"perhaps", false}}) {
+    set(text);
+    EXPECT_EQ(env_flag(kName), flag);
   }
 }
 
-TEST(Futex, DoesNotSleepWhenTheWordDiffers) {
+TEST(Futex, ReturnsWhereTheWordDiffersOrTheTimeIsOver) {
   std::atomic<uint32_t> word{1};
   EXPECT_EQ(futex_wait(&word, 0, 0), Woken::kMaybeChanged);
-}
-
-TEST(Futex, ReportsThatTheTimeIsOver) {
-  std::atomic<uint32_t> word{0};
-  EXPECT_EQ(futex_wait(&word, 0, 1000), Woken::kTimeout);
-}
-
-TEST(Futex, WakesASleeper) {
-  std::atomic<uint32_t> word{0};
-
-  std::thread sleeper([&] {
-    while (word.load(std::memory_order_acquire) == 0) futex_wait(&word, 0, 0);
-  });
-  word.store(1, std::memory_order_release);
-  futex_wake_all(&word);
-
-  sleeper.join();
+  EXPECT_EQ(futex_wait(&word, 1, 1000), Woken::kTimeout);
 }
 
 // Both threads miss the other's store only if the fences do not pair.

@@ -1,9 +1,7 @@
 // Which repetitions count (bench/cpp/harness.h), and what is measured between
 // two CPUs.
 #include "bench/cpp/harness.h"
-
-#include "tests/cpp/check.h"
-#include "tests/cpp/placement/cpus.h"
+#include "tests/cpp/system.h"
 
 namespace npu::bench {
 namespace {
@@ -43,8 +41,7 @@ TEST(Repeat, WhereNoneIsNearTheFiguresAreOfThoseLeftOut) {
 
 // How far apart the two are is not known here.
 TEST(CoreDistance, IsMeasuredBetweenTwoCpus) {
-  cpu_set_t before;
-  sched_getaffinity(0, sizeof before, &before);
+  const cpu_set_t before = allowed_cpus();
   if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before)) return;
   const cpu_set_t here = cpus({0});
   sched_setaffinity(0, sizeof here, &here);

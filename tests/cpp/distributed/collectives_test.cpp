@@ -1,10 +1,6 @@
 // What the flight recorder keeps of calls, and what they have cost.
-#include <atomic>
-#include <thread>
-#include <vector>
-
 #include "csrc/distributed/core/collectives.h"
-#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -31,18 +27,17 @@ TEST(Collectives, AnEntryFollowsItsCall) {
   EXPECT_EQ(found != nullptr, true);
   if (!found) return;
   const auto state = [&] {
-    return found->state.load() % CollectiveEntry::kStates;
+    return int(found->state.load() % CollectiveEntry::kStates);
   };
-  EXPECT_EQ(state(), uint64_t(CollectiveEntry::kScheduled));
+  EXPECT_EQ(state(), int(CollectiveEntry::kScheduled));
   entry.started(2000);
-  EXPECT_EQ(state(), uint64_t(CollectiveEntry::kStarted));
+  EXPECT_EQ(state(), int(CollectiveEntry::kStarted));
   EXPECT_EQ(found->started_ns.load(), 2000);
   entry.ended(3000, 0, 0);
-  EXPECT_EQ(state(), uint64_t(CollectiveEntry::kCompleted));
+  EXPECT_EQ(state(), int(CollectiveEntry::kCompleted));
   EXPECT_EQ(found->ended_ns.load(), 3000);
-  EXPECT_EQ(found->shapes[1].load(), 2);
-  EXPECT_EQ(found->shapes[2].load(), 3);
-  EXPECT_EQ(found->shapes[3].load(), 0);
+  for (const int i : {1, 2, 3})
+    EXPECT_EQ(found->shapes[i].load(), i < 3 ? i + 1 : 0);
 }
 
 TEST(Collectives, OneThatHasNotEndedIsNeverOverwritten) {
@@ -67,21 +62,17 @@ TEST(Collectives, MoreThanThereIsRoomForAreCountedAndHarmNone) {
 
 TEST(Collectives, ThreadsNeverShareAnEntry) {
   const int group = log_group("four", "", "0", 0, 1);
-  std::atomic<int> wrong{0};
-  const auto work = [&](uint64_t from) {
+  on_threads(2, [&](uint64_t thread) {
+    const uint64_t from = 1'000'000 * (1 + thread);
     for (uint64_t i = from; i < from + 5000; ++i) {
       LoggedCollective entry = call(group, i);
       entry.started(i);
       const CollectiveEntry* mine = find(group, i);
-      if (!mine || mine->started_ns.load() != i) ++wrong;
+      EXPECT_TRUE(mine && mine->started_ns.load() == i);
       entry.ended(i, 0, 0);
       if (i % 100) i += 50;
     }
-  };
-  std::thread other(work, 1'000'000);
-  work(2'000'000);
-  other.join();
-  EXPECT_EQ(wrong.load(), 0);
+  });
 }
 
 const CollectiveTotals* totals(int group, const char* name) {

@@ -1,20 +1,9 @@
 // Notes and memory between the ranks of a host.
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <memory>
-#include <sstream>
-#include <stdexcept>
-#include <thread>
 
 #include "csrc/distributed/core/links.h"
 #include "csrc/distributed/core/note_ring.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
 
 namespace {
 
@@ -145,42 +134,30 @@ TEST(Links, NotesOfOneKeyKeepTheirOrderWhereThereIsNoRoomAtFirst) {
 // Four threads of each side, as calls of four streams.
 TEST(Links, ThreadsOfOneRankTakeEachOthersNotesIn) {
   constexpr int kThreads = 4;
-  constexpr int64_t kRounds = 500;
   Pair pair;
-  const auto talk = [&](Links& mine, int peer, uint64_t key) {
-    for (int64_t i = 0; i < kRounds; ++i) {
-      mine.post(peer, key, &i, sizeof i);
-      EXPECT_EQ(waited_for(mine, peer, key), i);
+  on_threads(2 * kThreads, [&](int t) {
+    Links& mine = t % 2 ? pair.one : pair.zero;
+    for (int64_t i = 0; i < 500; ++i) {
+      mine.post(1 - t % 2, uint64_t(t / 2), &i, sizeof i);
+      EXPECT_EQ(waited_for(mine, 1 - t % 2, uint64_t(t / 2)), i);
     }
-  };
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&, t] { talk(pair.zero, 1, t); });
-    threads.emplace_back([&, t] { talk(pair.one, 0, t); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  });
 }
 
 TEST(Links, MemoryIsReadUntilItIsWithdrawn) {
   Pair pair;
   const std::vector<char> there(3'000'001, 'x');
   std::vector<char> here(there.size());
-  const auto read = [&] {
-    pair.zero.read(1, reinterpret_cast<uint64_t>(there.data()), here.data(),
-                   here.size());
+  const auto read = [&](uint64_t at, size_t bytes) {
+    pair.zero.read(1, at, here.data(), bytes);
   };
-
-  read();
+  const auto at = reinterpret_cast<uint64_t>(there.data());
+  read(at, here.size());
   EXPECT_TRUE(here == there);
   EXPECT_EQ(pair.zero.lost(1), nullptr);
+  EXPECT_THROWS(read(8, 1), std::runtime_error);  // nothing is there
   pair.one.withdraw();
-  EXPECT_THROWS(read(), std::runtime_error);
-}
-
-TEST(Links, MemoryThatIsNotThereIsAnError) {
-  Pair pair;
-  char byte;
-  EXPECT_THROWS(pair.zero.read(1, 8, &byte, 1), std::runtime_error);
+  EXPECT_THROWS(read(at, here.size()), std::runtime_error);
 }
 
 TEST(Links, AWaitEndsWhenItIsWoken) {
@@ -222,40 +199,39 @@ TEST(Links, AnotherFileThanThePeersIsRefused) {
 }
 
 // A process that does nothing, a child of this one.
-struct Child {
-  pid_t pid = fork();
-  Child() {
-    if (pid == 0)
-      for (;;) ::pause();
-  }
-  ~Child() {
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-  }
-};
+pid_t idle_child() {
+  const pid_t pid = fork();
+  while (pid == 0) ::pause();
+  return pid;
+}
+void end(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
 
 std::string as_of(const Links& peer, pid_t pid) {
   return changed(peer.address(), kPid, std::to_string(pid));
 }
 
 TEST(Links, OnlyPeersMayReadItsMemoryAndOnlyWhileTheyAreLinked) {
-  const Child first, second;
+  const pid_t first = idle_child(), second = idle_child();
   {
     Links zero(0, 3), peer(1, 3);
     EXPECT_EQ(allowed, kNobody);
-    EXPECT_TRUE(zero.meet(1, as_of(peer, first.pid)));
-    EXPECT_EQ(allowed, first.pid);
+    EXPECT_TRUE(zero.meet(1, as_of(peer, first)));
+    EXPECT_EQ(allowed, first);
     // Of two it is what they descend from: this process.
-    EXPECT_TRUE(zero.meet(2, as_of(peer, second.pid)));
+    EXPECT_TRUE(zero.meet(2, as_of(peer, second)));
     EXPECT_EQ(allowed, getpid());
     zero.close(2);
     EXPECT_TRUE(allowed != kNobody);
     // One that is not linked with after all has no leave.
     EXPECT_TRUE(!zero.open(1));
     EXPECT_EQ(allowed, kNobody);
-    EXPECT_TRUE(zero.meet(1, as_of(peer, first.pid)));
+    EXPECT_TRUE(zero.meet(1, as_of(peer, first)));
   }
   EXPECT_EQ(allowed, kNobody);
+  for (const pid_t child : {first, second}) end(child);
 }
 
 // As a shell that has started the ranks and ends before they do.
@@ -266,9 +242,7 @@ TEST(Links, PeersMayReadItsMemoryAfterTheirCommonAncestorHasEnded) {
   const pid_t shell = fork();
   if (shell == 0) {
     for (int i = 0; i < 2; ++i) {
-      const pid_t rank = fork();
-      if (rank == 0)
-        for (;;) ::pause();
+      const pid_t rank = idle_child();
       if (write(ends[1], &rank, sizeof rank) < 0) _exit(1);
     }
     for (;;) ::pause();
@@ -277,22 +251,16 @@ TEST(Links, PeersMayReadItsMemoryAfterTheirCommonAncestorHasEnded) {
   for (pid_t& rank : ranks)
     EXPECT_EQ(read(ends[0], &rank, sizeof rank), ssize_t(sizeof rank));
   Links zero(0, 3), peer(1, 3);
-  zero.meet(1, as_of(peer, ranks[0]));
-  zero.meet(2, as_of(peer, ranks[1]));
+  for (int i = 0; i < 2; ++i) zero.meet(i + 1, as_of(peer, ranks[i]));
   EXPECT_EQ(allowed, shell);
 
-  kill(shell, SIGKILL);
-  waitpid(shell, nullptr, 0);
+  end(shell);
   Links::Wait wait(zero);
   while (allowed == shell) wait.pause(kLong);
 
   EXPECT_EQ(allowed, getpid());
-  for (const pid_t rank : ranks) {
-    kill(rank, SIGKILL);
-    waitpid(rank, nullptr, 0);
-  }
-  close(ends[0]);
-  close(ends[1]);
+  for (const pid_t rank : ranks) end(rank);
+  for (const int file : ends) close(file);
 }
 
 TEST(Links, ThereIsNoneWithAnotherHostOrAnotherProcess) {

@@ -1,55 +1,60 @@
 // An emulated device: its specification, what kernels have to do by their names
-// and shapes, what that costs, and the model, which is told the time.
-#include <stdexcept>
-#include <vector>
-
+// and shapes, what that costs, and the model, which is told the time; and what
+// the driver's table promises beyond tests/cpp/driver, each case in a process
+// of its own, because NPU_EMULATED is read once.
+#include "csrc/driver/driver.h"
 #include "csrc/driver/emulated/model.h"
 #include "csrc/driver/emulated/spec.h"
 #include "csrc/driver/emulated/work.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
 
 using Engine = DeviceModel::Engine;
+using Queue = DeviceModel::Queue;
+
+void submit(DeviceModel& model, Queue& queue, uint64_t ready, uint64_t overhead,
+            uint64_t work, Engine engine = Engine::kCompute) {
+  model.submit(queue, {1, engine, ready, overhead, work});
+}
+
+// Start and end of what has begun.
+using Times = std::vector<std::pair<uint64_t, uint64_t>>;
+Times times(const Queue& queue) {
+  Times all;
+  for (const auto& task : queue.begun) all.push_back({task.start, task.end});
+  return all;
+}
 
 TEST(DeviceModel, StartsInOrderAndWhenReady) {
   DeviceModel model(4, 1);
   auto& queue = *model.add(0);
-  model.submit(queue, {1, Engine::kCompute, 100, 10, 50});
-  model.submit(queue, {2, Engine::kCompute, 100, 10, 20});
-  model.submit(queue, {3, Engine::kCompute, 500, 10, 20});
+  submit(model, queue, 100, 10, 50);
+  submit(model, queue, 100, 10, 20);
+  submit(model, queue, 500, 10, 20);
   EXPECT_EQ(queue.expected_end(), 530u);
   model.advance(1000);
-  EXPECT_EQ(queue.begun.size(), 3u);
-  EXPECT_EQ(queue.begun[0].start, 100u);
-  EXPECT_EQ(queue.begun[0].end, 160u);
-  EXPECT_EQ(queue.begun[1].start, 160u);
-  EXPECT_EQ(queue.begun[1].end, 190u);
-  EXPECT_EQ(queue.begun[2].start, 500u);
-  EXPECT_EQ(queue.begun[2].end, 530u);
+  EXPECT_EQ(times(queue), Times({{100, 160}, {160, 190}, {500, 530}}));
 }
 
 TEST(DeviceModel, OverlapsWhatSurroundsKernelsAndNotTheirWork) {
   DeviceModel model(2, 1);
   auto &a = *model.add(0), &b = *model.add(0), &c = *model.add(0);
-  model.submit(a, {1, Engine::kCompute, 0, 10, 100});
-  model.submit(b, {1, Engine::kCompute, 0, 10, 100});
-  model.submit(c, {1, Engine::kCompute, 0, 10, 100});  // no third slot
+  for (Queue* queue : {&a, &b, &c}) submit(model, *queue, 0, 10, 100);
   model.advance(1000);
-  EXPECT_EQ(a.begun[0].end, 110u);
-  EXPECT_EQ(b.begun[0].end, 210u);
-  EXPECT_EQ(c.begun[0].start, 110u);
-  EXPECT_EQ(c.begun[0].end, 310u);
+  EXPECT_EQ(times(a), Times({{0, 110}}));
+  EXPECT_EQ(times(b), Times({{0, 210}}));
+  EXPECT_EQ(times(c), Times({{110, 310}}));  // there is no third slot
 }
 
 TEST(DeviceModel, GivesEachQueueItsTurn) {
   DeviceModel model(1, 1);
   auto &deep = *model.add(0), &late = *model.add(0);
-  for (uint64_t i = 1; i <= 10; ++i)
-    model.submit(deep, {i, Engine::kCompute, 0, 0, 100});
+  for (int i = 0; i < 10; ++i) submit(model, deep, 0, 0, 100);
   model.advance(150);
-  model.submit(late, {1, Engine::kCompute, 150, 0, 100});
+  submit(model, late, 150, 0, 100);
   model.advance(2000);
   EXPECT_TRUE(late.begun[0].end <= 400u);
   EXPECT_EQ(deep.begun.back().end, 1100u);
@@ -58,8 +63,7 @@ TEST(DeviceModel, GivesEachQueueItsTurn) {
 TEST(DeviceModel, PrefersTheMoreUrgentOfTwo) {
   DeviceModel model(1, 1);
   auto &normal = *model.add(0), &urgent = *model.add(-1);
-  model.submit(normal, {1, Engine::kCompute, 0, 0, 100});
-  model.submit(urgent, {1, Engine::kCompute, 0, 0, 100});
+  for (Queue* queue : {&normal, &urgent}) submit(model, *queue, 0, 0, 100);
   model.advance(1000);
   EXPECT_EQ(urgent.begun[0].start, 0u);
   EXPECT_EQ(normal.begun[0].start, 100u);
@@ -68,9 +72,8 @@ TEST(DeviceModel, PrefersTheMoreUrgentOfTwo) {
 TEST(DeviceModel, CopiesBesideKernelsAndOneToAnEngine) {
   DeviceModel model(1, 1);
   auto &a = *model.add(0), &b = *model.add(0), &kernels = *model.add(0);
-  model.submit(a, {1, Engine::kCopy, 0, 5, 100});
-  model.submit(b, {1, Engine::kCopy, 0, 5, 100});
-  model.submit(kernels, {1, Engine::kCompute, 0, 0, 70});
+  for (Queue* queue : {&a, &b}) submit(model, *queue, 0, 5, 100, Engine::kCopy);
+  submit(model, kernels, 0, 0, 70);
   model.advance(1000);
   EXPECT_EQ(a.begun[0].end, 105u);
   EXPECT_EQ(b.begun[0].end, 210u);
@@ -82,15 +85,12 @@ TEST(DeviceModel, GivesBackWhatAQueueHadWhenItIsReset) {
   for (const Engine engine : {Engine::kCompute, Engine::kCopy}) {
     DeviceModel model(1, 1);
     auto &stopped = *model.add(0), &other = *model.add(0);
-    model.submit(stopped, {1, engine, 0, 5, 1'000'000});
-    model.submit(stopped, {2, engine, 0, 5, 1'000'000});
+    for (int i = 0; i < 2; ++i) submit(model, stopped, 0, 5, 1'000'000, engine);
     model.advance(100);
     model.reset(stopped, 100);
-    model.submit(other, {1, engine, 100, 10, 50});
+    submit(model, other, 100, 10, 50, engine);
     model.advance(1'000);
-    EXPECT_EQ(other.begun.size(), 1u);
-    EXPECT_EQ(other.begun[0].start, 100u);
-    EXPECT_EQ(other.begun[0].end, 160u);
+    EXPECT_EQ(times(other), Times({{100, 160}}));
   }
 }
 
@@ -100,26 +100,23 @@ TEST(DeviceModel, GivesBackWhatTwoQueuesHadWhenBothAreReset) {
   for (const bool in_order : {true, false}) {
     DeviceModel model(2, 1);
     auto &a = *model.add(0), &b = *model.add(0), &other = *model.add(0);
-    model.submit(a, {1, Engine::kCompute, 0, 5, 1'000'000});
-    model.submit(b, {1, Engine::kCompute, 0, 5, 1'000'000});
+    for (Queue* queue : {&a, &b}) submit(model, *queue, 0, 5, 1'000'000);
     model.advance(100);
     model.reset(in_order ? a : b, 100);
     model.reset(in_order ? b : a, 100);
-    model.submit(other, {1, Engine::kCompute, 100, 10, 50});
+    submit(model, other, 100, 10, 50);
     model.advance(1'000);
-    EXPECT_EQ(other.begun.size(), 1u);
-    EXPECT_EQ(other.begun[0].end, 160u);
+    EXPECT_EQ(times(other), Times({{100, 160}}));
   }
 }
 
 TEST(DeviceModel, KeepsTheTimesOfAQueueThatIsNotReset) {
   DeviceModel model(3, 1);
   auto &stopped = *model.add(0), &kept = *model.add(0), &later = *model.add(0);
-  model.submit(stopped, {1, Engine::kCompute, 0, 0, 100});
-  model.submit(kept, {1, Engine::kCompute, 0, 0, 100});
+  for (Queue* queue : {&stopped, &kept}) submit(model, *queue, 0, 0, 100);
   model.advance(10);
   model.reset(stopped, 10);
-  model.submit(later, {1, Engine::kCompute, 10, 0, 100});
+  submit(model, later, 10, 0, 100);
   model.advance(1'000);
   EXPECT_EQ(kept.begun[0].end, 200u);
   EXPECT_EQ(later.begun[0].end, 300u);
@@ -128,7 +125,7 @@ TEST(DeviceModel, KeepsTheTimesOfAQueueThatIsNotReset) {
 TEST(DeviceModel, BeginsNothingThatMayStillBeOvertaken) {
   DeviceModel model(1, 1);
   auto& queue = *model.add(0);
-  model.submit(queue, {1, Engine::kCompute, 200, 0, 10});
+  submit(model, queue, 200, 0, 10);
   model.advance(100);
   EXPECT_TRUE(queue.begun.empty());
   EXPECT_EQ(model.next_end(queue), 210u);
@@ -137,15 +134,7 @@ TEST(DeviceModel, BeginsNothingThatMayStillBeOvertaken) {
 }
 
 std::string fault(const char* text) {
-  try {
-    parse_emulated_spec(text);
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "";
-}
-bool has(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
+  return thrown([&] { parse_emulated_spec(text); });
 }
 
 TEST(EmulatedSpec, TakesWhatIsGiven) {
@@ -159,68 +148,54 @@ TEST(EmulatedSpec, TakesWhatIsGiven) {
 }
 
 TEST(EmulatedSpec, NamesKeyFoundAndExpected) {
-  EXPECT_TRUE(has(fault("fp32=fast"), "fp32='fast': expected a number above"));
-  EXPECT_TRUE(has(fault("link=0"), "link='0'"));
-  EXPECT_TRUE(has(fault("launch_ns=-1"), "not below 0"));
-  EXPECT_TRUE(has(fault("concurrency=1.5"), "whole number"));
-  EXPECT_TRUE(has(fault("overcommit=2"), "0 or 1"));
-  EXPECT_TRUE(has(fault("speed=1"), "speed"));
-  EXPECT_TRUE(has(fault("compute=real"), "a key that npu_dispatch knows"));
-  EXPECT_TRUE(has(fault("speed"), "key=value"));
-  EXPECT_TRUE(fault("launch_ns=0").empty());
+  for (const auto& [text, says] :
+       {std::pair{"fp32=fast", "fp32='fast': expected a number above"},
+        {"link=0", "link='0'"},
+        {"launch_ns=-1", "not below 0"},
+        {"concurrency=1.5", "whole number"},
+        {"overcommit=2", "0 or 1"},
+        {"speed=1", "speed"},
+        {"compute=real", "a key that npu_dispatch knows"},
+        {"speed", "key=value"}})
+    EXPECT_CONTAINS(fault(text), says);
+  EXPECT_EQ(fault("launch_ns=0"), "");
 }
 
 // A kernel whose last tensor is its result.
-struct Kernel {
-  struct Tensor {
-    std::vector<int64_t> sizes, strides;
-    uint16_t itemsize;
-  };
-  std::vector<Tensor> tensors;
-  std::vector<npu_view> views;
-  std::vector<uint64_t> words;
+using Shapes = std::vector<std::vector<int64_t>>;
 
-  TaskWork work(const char* name,
-                const std::vector<std::vector<int64_t>>& shapes,
-                const std::vector<int>& itemsizes) {
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      Tensor t{shapes[i], {}, uint16_t(itemsizes[i])};
-      int64_t stride = 1;
-      t.strides.resize(t.sizes.size());
-      for (size_t d = t.sizes.size(); d-- > 0; stride *= t.sizes[d])
-        t.strides[d] = stride;
-      tensors.push_back(t);
-    }
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool result = i + 1 == tensors.size();
-      views.push_back({tensors[i].sizes.data(), tensors[i].strides.data(),
-                       uint16_t(tensors[i].sizes.size()), tensors[i].itemsize,
-                       uint16_t(i), uint8_t(result ? NPU_WRITE : NPU_READ)});
-      words.push_back(0);
-    }
-    const npu_kernel kernel{nullptr, name, views.data(),
-                            uint32_t(views.size())};
-    return work_of_task(kernel, words.data());
+TaskWork work_of(const char* name, const Shapes& shapes,
+                 const std::vector<int>& itemsizes) {
+  Shapes strides = shapes;
+  std::vector<npu_view> views;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    int64_t stride = 1;
+    for (size_t d = shapes[i].size(); d-- > 0; stride *= shapes[i][d])
+      strides[i][d] = stride;
+    const bool result = i + 1 == shapes.size();
+    views.push_back({shapes[i].data(), strides[i].data(),
+                     uint16_t(shapes[i].size()), uint16_t(itemsizes[i]),
+                     uint16_t(i), uint8_t(result ? NPU_WRITE : NPU_READ)});
   }
-};
+  const npu_kernel kernel{nullptr, name, views.data(), uint32_t(views.size())};
+  const Numbers words(views.size());
+  return work_of_task(kernel, words.data());
+}
 
 TEST(TaskWork, NarrowProductsAreMadeAtTheRateOfTheirInputs) {
   for (const char* name : {"aten::_scaled_mm", "aten::_int_mm"}) {
-    const TaskWork w =
-        Kernel().work(name, {{8, 16}, {16, 4}, {8, 4}}, {1, 1, 4});
+    const TaskWork w = work_of(name, {{8, 16}, {16, 4}, {8, 4}}, {1, 1, 4});
     EXPECT_EQ(w.flops, 2.0 * 8 * 16 * 4);
     EXPECT_EQ(w.itemsize, 1);
   }
-  EXPECT_EQ(
-      Kernel().work("aten::mm", {{8, 16}, {16, 4}, {8, 4}}, {4, 4, 4}).itemsize,
-      4);
+  EXPECT_EQ(work_of("aten::mm", {{8, 16}, {16, 4}, {8, 4}}, {4, 4, 4}).itemsize,
+            4);
 }
 
 TEST(TaskWork, AConvolutionInGroupsOfOneChannelIsDepthwise) {
   const auto of = [](std::vector<int64_t> weight) {
-    return Kernel()
-        .work("aten::convolution", {{1, 8, 6, 6}, weight, {1, 8, 4, 4}},
-              {4, 4, 4})
+    return work_of("aten::convolution", {{1, 8, 6, 6}, weight, {1, 8, 4, 4}},
+                   {4, 4, 4})
         .arithmetic;
   };
   EXPECT_TRUE(of({8, 1, 3, 3}) == Arithmetic::kDepthwise);
@@ -228,17 +203,16 @@ TEST(TaskWork, AConvolutionInGroupsOfOneChannelIsDepthwise) {
 }
 
 TEST(TaskWork, NamesSayHowBytesAreMoved) {
-  const auto of = [](const char* name) {
-    return Kernel().work(name, {{64}, {64}}, {4, 4}).traffic;
-  };
-  EXPECT_TRUE(of("aten::add.Tensor") == Traffic::kStream);
-  EXPECT_TRUE(of("aten::relu") == Traffic::kStream);
-  EXPECT_TRUE(of("aten::_fused_adamw_") == Traffic::kStream);
-  EXPECT_TRUE(of("aten::gelu_backward") == Traffic::kFunction);
-  EXPECT_TRUE(of("aten::exp") == Traffic::kFunction);
-  EXPECT_TRUE(of("aten::logsumexp") == Traffic::kReduction);
-  EXPECT_TRUE(of("aten::native_layer_norm") == Traffic::kReduction);
-  EXPECT_TRUE(of("aten::embedding_dense_backward") == Traffic::kGather);
+  for (const auto& [name, traffic] :
+       {std::pair{"aten::add.Tensor", Traffic::kStream},
+        {"aten::relu", Traffic::kStream},
+        {"aten::_fused_adamw_", Traffic::kStream},
+        {"aten::gelu_backward", Traffic::kFunction},
+        {"aten::exp", Traffic::kFunction},
+        {"aten::logsumexp", Traffic::kReduction},
+        {"aten::native_layer_norm", Traffic::kReduction},
+        {"aten::embedding_dense_backward", Traffic::kGather}})
+    EXPECT_EQ(work_of(name, {{64}, {64}}, {4, 4}).traffic, traffic);
 }
 
 TEST(TaskCost, EachWayOfMovingBytesHasItsRate) {
@@ -249,11 +223,75 @@ TEST(TaskCost, EachWayOfMovingBytesHasItsRate) {
   spec.of_bandwidth[size_t(Traffic::kGather)] = 0.25;
   TaskWork work;
   work.bytes = 1000;
-  EXPECT_EQ(cost_of(spec, work).work, 500u);
-  work.traffic = Traffic::kFunction;
-  EXPECT_EQ(cost_of(spec, work).work, 1000u);
-  work.traffic = Traffic::kGather;
-  EXPECT_EQ(cost_of(spec, work).work, 2000u);
+  for (const auto& [traffic, ns] : {std::pair{Traffic::kStream, 500},
+                                    {Traffic::kFunction, 1000},
+                                    {Traffic::kGather, 2000}}) {
+    work.traffic = traffic;
+    EXPECT_EQ(cost_of(spec, work).work, ns);
+  }
+}
+
+// Whether the body returns true.
+template <typename Body>
+bool with(const char* spec, Body body) {
+  return in_child([&] {
+           setenv("NPU_EMULATED", spec, 1);
+           return int(body(emulated_driver()));
+         }).code == 1;
+}
+
+struct Reports {
+  std::atomic<uint64_t> last{0};
+  npu_reports table{&last,
+                    [](void* last, uint64_t number) {
+                      static_cast<std::atomic<uint64_t>*>(last)->store(
+                          number, std::memory_order_release);
+                    },
+                    nullptr, nullptr};
+};
+
+TEST(EmulatedDriver, ASegmentOfAnotherProcessIsNotCountedWhenItIsFreed) {
+  const bool refused = with("memory=1e6", [](const npu_driver& d) {
+    constexpr size_t kBytes = 800'000;
+    void* const other = host_driver().segment_alloc(0, kBytes);
+    const int handle = host_driver().segment_share(0, other, kBytes);
+    void* const opened = d.segment_open(0, handle, kBytes);
+    void* const own = d.segment_alloc(0, kBytes);
+    if (!opened || !own) return false;
+    d.segment_free(0, opened, kBytes);
+    return d.segment_alloc(0, kBytes) == nullptr;
+  });
+  EXPECT_TRUE(refused);
+}
+
+TEST(EmulatedDriver, KnowsTheTimesOfAsManyTasksAsItTakes) {
+  const bool known = with("queue_room=65536", [](const npu_driver& d) {
+    constexpr uint64_t kTasks = 10'000;
+    Reports reports;
+    const npu_queue queue = d.queue_create(0, 0, &reports.table);
+    const npu_kernel sleep{nullptr, "npu::_sleep", nullptr, 0};
+    const uint64_t first = 100'000'000, others = 0;  // ns
+    for (uint64_t i = 1; i <= kTasks; ++i)
+      if (d.submit(queue, i, &sleep, i == 1 ? &first : &others, nullptr))
+        return false;
+    while (reports.last.load(std::memory_order_acquire) < kTasks) {
+    }
+    uint64_t begun, ended;
+    return d.task_times(queue, 1, &begun, &ended) && ended - begun >= first;
+  });
+  EXPECT_TRUE(known);
+}
+
+TEST(EmulatedDriver, HasNoQueueWhereThereIsNoThreadForIt) {
+  const bool null = with("", [](const npu_driver& d) {
+    Reports reports;
+    {
+      const check::NoThreads none;
+      if (d.queue_create(0, 0, &reports.table)) return false;
+    }
+    return d.queue_create(0, 0, &reports.table) != nullptr;
+  });
+  EXPECT_TRUE(null);
 }
 
 }  // namespace

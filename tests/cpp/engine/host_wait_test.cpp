@@ -1,21 +1,4 @@
-#include "csrc/taskqueue/host_wait.h"
-
-#include <stdlib.h>
-
-#include <stdexcept>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/clock.h"
-#include "csrc/base/hooks.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/switches.h"
 #include "csrc/interop/foreign.h"
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -54,8 +37,7 @@ struct Blocked {
   // Lets the host wait as usual, until the stream has done all.
   void go_on() {
     hooks = {};
-    gate.open();
-    drain(stream);
+    drain(stream, gate);
   }
   Stream& stream;
   Gate gate;
@@ -111,7 +93,7 @@ TEST_ALONE(HostWait, GoesOnForAsLongAsItIsTold) {
 
 // A wait for tasks that are done already waits for none.
 TEST_ALONE(HostWait, IsToldWhenItTookTimeAndAlwaysWhileWatched) {
-  static std::vector<uint64_t> before;
+  static Numbers before;
   for (int i = 0; i < 5; ++i) submit(current_stream(0), kNothing, {});
   drain(current_stream(0));
   Blocked b;
@@ -135,7 +117,7 @@ TEST_ALONE(HostWait, IsToldWhenItTookTimeAndAlwaysWhileWatched) {
   Blocked again;
   submit(again.stream, kNothing, {});
   host_wait(again.stream, again.stream.tail() - 1, WaitReason::kCopy, "copy");
-  EXPECT_TRUE(before == std::vector<uint64_t>{2});
+  EXPECT_EQ(before, Numbers{2});
   EXPECT_EQ(told.back().pending, 1);
 }
 
@@ -146,14 +128,9 @@ TEST_ALONE(HostWait, EndsAfterTheTimeThatTheEnvironmentGivesIt) {
   setenv("ACL_DEVICE_SYNC_TIMEOUT", "-1", 1);  // seconds; none
   Blocked b;
   const uint64_t began = now_ns();
-  std::string why;
-  try {
-    b.wait(WaitReason::kStreamSync);
-  } catch (const std::runtime_error& e) {
-    why = e.what();
-  }
+  EXPECT_CONTAINS(thrown([&] { b.wait(WaitReason::kStreamSync); }),
+                  "ACL_STREAM_TIMEOUT");
   EXPECT_TRUE(now_ns() - began >= 1'000'000);
-  EXPECT_TRUE(why.find("ACL_STREAM_TIMEOUT") != std::string::npos);
   hooks = {.check_interrupt = [] {
     if (++asked == 3) gate_to_open->open();
   }};
@@ -201,14 +178,11 @@ TEST_ALONE(HostWait, ThatIsInterruptedIsCountedToItsEndAndHarmsNothing) {
   EXPECT_EQ(device().waiting_from[kReason].load(), 0);
   EXPECT_EQ(b.stream.block().drains[kReason].load(), 0);
   b.go_on();
-  std::vector<uint64_t> got;
-  submit(b.stream, kAppend, {word(&got), 1});
-  drain(b.stream);
-  EXPECT_EQ(got.size(), 1);
+  EXPECT_TRUE(works(b.stream));
 }
 
 TEST_ALONE(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
-  std::vector<uint64_t> got;
+  Numbers got;
   Stream stream(0, 0, 0, StreamMode::kQueued);
   Blocked b(stream);
   for (uint64_t i = 1; i < stream.capacity(); ++i)
@@ -260,25 +234,18 @@ TEST_ALONE(HostWait, OfALaunchThatBlocksLeavesForeignWorkQueued) {
 
 // This is legal where launches do not block, so it must be where they do.
 TEST_ALONE(HostWait, IsNotAskedOfATaskThatLaunchesAnotherOnItsStream) {
-  static constexpr npu_kernel kLaunches{
-      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-        try {
-          submit(*reinterpret_cast<Stream*>(words[0]), kAppend,
-                 {words[1], words[2]});
-        } catch (const std::exception& e) {
-          snprintf(failure->text, sizeof failure->text, "%s", e.what());
-          return int(NPU_ERROR);
-        }
-        return int(NPU_OK);
-      },
-      "test::launches", nullptr, 0};
   Stream& stream = current_stream(0);
   set_launch_blocking(true);
-  std::vector<uint64_t> got;
-  submit(stream, kLaunches, {word(&stream), word(&got), 7});
+  Numbers got;
+  std::string why;
+  const std::function<void()> launch = [&] {
+    why = thrown<std::exception>([&] { append(stream, got, 7); });
+  };
+  submit(stream, kCall, {word(&launch)});
   drain(stream);
+  EXPECT_EQ(why, "");
   EXPECT_TRUE(!stream.failed());
-  EXPECT_TRUE(got == std::vector<uint64_t>{7});
+  EXPECT_EQ(got, Numbers({7}));
 }
 
 }  // namespace

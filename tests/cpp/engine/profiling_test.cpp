@@ -1,17 +1,6 @@
 // What a profile has of tasks, and what it leaves out. Each test runs in a
 // process of its own.
 #include "csrc/engine/profiling.h"
-
-#include <unistd.h>
-
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
-#include "csrc/observe/observer.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -57,28 +46,23 @@ TEST_ALONE(Profile, HasPresentAndFutureStreamsFromItsBeginToItsEnd) {
 
 TEST_ALONE(Profile, HasEachTaskOnceAndInItsThreadsScope) {
   constexpr uint64_t kThreads = 3, kEach = 5'000;
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
+  Streams s;
   start_profile();
-  stream.look_for_observers();
-
-  std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < kThreads; ++thread)
-    threads.emplace_back([&, thread] {
-      enter_scope(Scope::kRange, 100 + thread);
-      for (uint64_t i = 0; i < kEach; ++i) {
-        enter_scope(Scope::kOperator, 1 + thread);
-        submit(stream, kAppend, {word(&got), i});
-        leave_scope(Scope::kOperator);
-      }
-      leave_scope(Scope::kRange);
-    });
-  for (std::thread& thread : threads) thread.join();
-  drain(stream);
+  s.one.look_for_observers();
+  on_threads(kThreads, [&](uint64_t thread) {
+    enter_scope(Scope::kRange, 100 + thread);
+    for (uint64_t i = 0; i < kEach; ++i) {
+      enter_scope(Scope::kOperator, 1 + thread);
+      append(s.one, s.got, i);
+      leave_scope(Scope::kOperator);
+    }
+    leave_scope(Scope::kRange);
+  });
+  drain(s.one);
 
   const auto runs = stop_profile();
   EXPECT_EQ(runs.size(), kThreads * kEach);
-  std::vector<uint64_t> of_thread(kThreads);
+  Numbers of_thread(kThreads);
   uint64_t last = 0;
   for (uint64_t i = 0; i < runs.size(); ++i) {
     const ProfiledRun& run = runs[i];
@@ -89,40 +73,31 @@ TEST_ALONE(Profile, HasEachTaskOnceAndInItsThreadsScope) {
                 run.started <= run.ended);
     last = run.ended;
   }
-  for (const uint64_t n : of_thread) EXPECT_EQ(n, kEach);
+  EXPECT_EQ(of_thread, Numbers(kThreads, kEach));
   EXPECT_TRUE(stop_profile().empty());
 }
 
 TEST_ALONE(Profile, LeavesOutWhatWasLaunchedBeforeIt) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  Gate gate;
-  hold(stream, gate);
-  submit(stream, kAppend, {word(&got), 1});
+  Streams s;
+  hold(s.one, s.gate);
+  append(s.one, s.got, 1);
   start_profile();
-  stream.look_for_observers();
-  submit(stream, kAppend, {word(&got), 2});
-  gate.open();
-  drain(stream);
-
+  s.one.look_for_observers();
+  append(s.one, s.got, 2);
+  drain(s.one, s.gate);
   const auto runs = stop_profile();
   EXPECT_EQ(runs.size(), 1);
   EXPECT_EQ(runs[0].launch.position, 2);
 }
 
 TEST_ALONE(Profile, DoesNotCountAWaitAsWork) {
-  Stream first(0, 0, 0, StreamMode::kQueued),
-      second(0, 1, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  Gate gate;
+  Streams s;
   start_profile();
-  second.look_for_observers();
-  hold(first, gate);
-  second.wait_for(first, first.tail());
-  submit(second, kAppend, {word(&got), 1});
-  gate.open();
-  drain(second);
-
+  s.two.look_for_observers();
+  hold(s.one, s.gate);
+  s.two.wait_for(s.one, s.one.tail());
+  append(s.two, s.got, 1);
+  drain(s.two, s.gate);
   const auto runs = stop_profile();
   EXPECT_EQ(runs.size(), 1);
   EXPECT_EQ(runs[0].launch.position, 1);
@@ -130,11 +105,9 @@ TEST_ALONE(Profile, DoesNotCountAWaitAsWork) {
 
 TEST_ALONE(Profile, HasTheTasksOfAnInlineStream) {
   Stream stream(0, 0, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
   start_profile();
   stream.look_for_observers();
-  submit(stream, kAppend, {word(&got), 1});
-
+  submit(stream, kNothing, {});
   EXPECT_EQ(stop_profile().size(), 1);
 }
 

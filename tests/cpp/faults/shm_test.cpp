@@ -1,30 +1,31 @@
 // A /dev/shm without memory must not kill the process that publishes
 // statistics.
-#include <string.h>
-#include <sys/stat.h>
+#include <optional>
 
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
-#include "csrc/stats/segment.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
-#include "tests/cpp/small_shm.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
 
-constexpr int kNotTested = 42;
-constexpr size_t kPage = 4096;
+constexpr size_t kPage = 4096, kMiB = size_t{1} << 20;
 
-// Where the system does not allow a /dev/shm of one's own, it is not tested.
-void expect_well(const Ended& ended) {
-  if (ended.code != kNotTested) EXPECT_EQ(ended.code, 0);
+// Runs the body, which returns 0 where all is well, with a /dev/shm of its own;
+// returns what it wrote. Where the system does not allow that, it is not
+// tested: nothing is returned.
+std::optional<std::string> with_shm(size_t bytes,
+                                    const std::function<int()>& body) {
+  constexpr int kNotTested = 42;
+  const Ended ended =
+      in_child([&] { return small_shm(bytes) ? body() : kNotTested; });
+  if (ended.code == kNotTested) return {};
+  EXPECT_EQ(ended.code, 0);
+  return ended.err;
 }
 
 int append_and_wait(Stream& stream, uint64_t n) {
-  std::vector<uint64_t> got;
-  for (uint64_t i = 0; i < n; ++i) submit(stream, kAppend, {word(&got), i});
+  Numbers got;
+  for (uint64_t i = 0; i < n; ++i) append(stream, got, i);
   synchronize_device(0, WaitReason::kDeviceSync);
   return got.size() == n ? 0 : 1;
 }
@@ -37,24 +38,21 @@ int times(const std::string& text, const char* part) {
 }
 
 TEST(FullShm, LeavesTheProcessItsStatisticsAndSaysSo) {
-  const auto ended = in_child([] {
-    if (!small_shm(16 * kPage)) return kNotTested;
+  const auto said = with_shm(16 * kPage, [] {
     fill_shm();
     for (int64_t id = 0; id < 3; ++id)
       if (append_and_wait(*find_stream(0, id << 5), 100)) return 1;
     if (!segment_path().empty()) return 2;
     return current_stream(0).block().retired.load() == 100 ? 0 : 3;
   });
-  expect_well(ended);
-  if (ended.code == kNotTested) return;
-  EXPECT_EQ(times(ended.err, "cannot see this one's statistics"), 1);
-  EXPECT_EQ(times(ended.err, strerror(ENOSPC)), 1);
+  if (!said) return;
+  EXPECT_EQ(times(*said, "cannot see this one's statistics"), 1);
+  EXPECT_EQ(times(*said, strerror(ENOSPC)), 1);
 }
 
 // The segment itself has found memory, but not all of its streams do.
 TEST(FullShm, LeavesOutTheStreamsThatComeLaterAndCountsThem) {
-  const auto ended = in_child([] {
-    if (!small_shm(size_t{8} << 20)) return kNotTested;
+  const auto said = with_shm(8 * kMiB, [] {
     Stream& first = current_stream(0);
     if (append_and_wait(first, 100)) return 1;
     fill_shm();
@@ -68,15 +66,13 @@ TEST(FullShm, LeavesOutTheStreamsThatComeLaterAndCountsThem) {
     // The page that the first stream's block ends in has room for more.
     return left_out >= 1 && left_out <= 5 ? 0 : 5;
   });
-  expect_well(ended);
-  if (ended.code == kNotTested) return;
-  EXPECT_EQ(times(ended.err, "cannot see all streams' statistics"), 1);
+  if (!said) return;
+  EXPECT_EQ(times(*said, "cannot see all streams' statistics"), 1);
 }
 
 // Names, call sites and waits are written without asking for memory first.
 TEST(FullShm, HarmsNothingThatIsWrittenLater) {
-  const auto ended = in_child([] {
-    if (!small_shm(size_t{8} << 20)) return kNotTested;
+  with_shm(8 * kMiB, [] {
     segment();
     fill_shm();
     for (uint32_t site = 1; site < uint32_t(kMaxSites); ++site) {
@@ -89,13 +85,11 @@ TEST(FullShm, HarmsNothingThatIsWrittenLater) {
     for (DeviceBlock& device : segment().devices) device.allocated.store(1);
     return 0;
   });
-  expect_well(ended);
 }
 
 // Two containers share /dev/shm, and both have a process of this number.
 TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
-  const auto ended = in_child([] {
-    if (!small_shm(size_t{16} << 20)) return kNotTested;
+  with_shm(16 * kMiB, [] {
     const std::string folder =
         "/dev/shm/npu_dispatch-" + std::to_string(getuid());
     mkdir(folder.c_str(), 0700);
@@ -117,13 +111,11 @@ TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
     remove_segment();
     return access(theirs.c_str(), F_OK) == 0 ? 0 : 3;
   });
-  expect_well(ended);
 }
 
 // A FIFO in the folder of the segments must not make anybody wait for a writer.
 TEST(SharedShm, IsNotHeldUpByAFifo) {
-  const auto ended = in_child([] {
-    if (!small_shm(size_t{16} << 20)) return kNotTested;
+  with_shm(16 * kMiB, [] {
     const std::string folder =
         "/dev/shm/npu_dispatch-" + std::to_string(getuid());
     mkdir(folder.c_str(), 0700);
@@ -133,13 +125,11 @@ TEST(SharedShm, IsNotHeldUpByAFifo) {
       return 2;
     return segment_path().empty() ? 3 : 0;
   });
-  expect_well(ended);
 }
 
 // A forked child takes a file with its first stream.
 TEST(FullShm, HarmsNoForkedChild) {
-  const auto ended = in_child([] {
-    if (!small_shm(size_t{8} << 20)) return kNotTested;
+  with_shm(8 * kMiB, [] {
     segment();
     fill_shm();
     return in_child([] {
@@ -148,7 +138,6 @@ TEST(FullShm, HarmsNoForkedChild) {
            })
         .code;
   });
-  expect_well(ended);
 }
 
 }  // namespace

@@ -2,71 +2,46 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include <array>
-#include <thread>
-
 #include "csrc/base/futex.h"
 #include "csrc/interop/flag.h"
-#include "csrc/taskqueue/host_wait.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
-// words: Gate*, Stream*, vector<uint64_t>*. Launches another task.
-int run_submit(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  reinterpret_cast<Gate*>(words[0])->pass();
-  return submit(*reinterpret_cast<Stream*>(words[1]), kAppend, {words[2], 1})
-             ? NPU_OK
-             : NPU_ERROR;
-}
-constexpr npu_kernel kSubmit{run_submit, "test::submit", nullptr, 0};
-
 // Either of the two may be first: the stop, or the task's submission.
 constexpr int kRounds = 200;
 
-TEST_ALONE(Stop, IsNotHeldUpByATaskThatSubmitsToItsOwnStream) {
-  for (int i = 0; i < kRounds; ++i) {
-    Stream stream(0, 0, 0, StreamMode::kQueued, 64);
-    Gate gate;
-    std::vector<uint64_t> got;
-    submit(stream, kSubmit, {word(&gate), word(&stream), word(&got)});
-    gate.wait_until_entered();
-    std::thread stopping([&] { stream.stop(); });
-    if (i % 2) std::this_thread::yield();
-    gate.open();
-    stopping.join();
-    EXPECT_TRUE(stream.idle());
-    EXPECT_EQ(got.size(), 1);
-  }
-}
-
-// The stream that stops waits for another, whose task submits to it.
-TEST_ALONE(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
-  for (int i = 0; i < kRounds; ++i) {
-    Stream other(0, 1, 0, StreamMode::kQueued, 64);
-    Stream stream(0, 2, 0, StreamMode::kQueued, 64);
-    Gate gate;
-    std::vector<uint64_t> got;
-    submit(other, kSubmit, {word(&gate), word(&stream), word(&got)});
-    gate.wait_until_entered();
-    stream.wait_for(other, 1);
-    std::thread stopping([&] { stream.stop(); });
-    if (i % 2) std::this_thread::yield();
-    gate.open();
-    stopping.join();
-    host_wait(other, other.tail(), WaitReason::kStreamSync);
-    // The task that came after the stop has started another launcher.
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-    EXPECT_EQ(got.size(), 1);
-  }
+TEST_ALONE(Stop, IsNotHeldUpByATaskThatSubmitsToTheStream) {
+  // The task is of the stream itself, or of another, for which it waits.
+  for (const bool of_itself : {true, false})
+    for (int i = 0; i < kRounds; ++i) {
+      Stream other(0, 1, 0, StreamMode::kQueued, 64);
+      Stream stream(0, 2, 0, StreamMode::kQueued, 64);
+      Stream& its = of_itself ? stream : other;
+      Gate gate;
+      Numbers got;
+      const std::function<void()> launch = [&] {
+        gate.pass();
+        EXPECT_TRUE(append(stream, got, 1));
+      };
+      submit(its, kCall, {word(&launch)});
+      gate.wait_until_entered();
+      if (!of_itself) stream.wait_for(other, 1);
+      std::thread stopping([&] { stream.stop(); });
+      if (i % 2) std::this_thread::yield();
+      gate.open();
+      stopping.join();
+      if (of_itself) EXPECT_TRUE(stream.idle());
+      drain(other);
+      // What came after the stop has started another launcher.
+      drain(stream);
+      EXPECT_EQ(got.size(), 1);
+    }
 }
 
 // The launcher has given back three slots, which is less than the batch that it
@@ -82,7 +57,7 @@ TEST_ALONE(FullRing, LetsACallerInAsSoonAsASlotIsFree) {
   EXPECT_TRUE(!stream.has_room());
   EXPECT_TRUE(stream.try_begin(0, s, {}) == Stream::Opened::kFull);
   flag.set(1);
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  drain(stream);
   EXPECT_EQ(stream.tail(), 67);
 }
 
@@ -110,7 +85,7 @@ TEST(HeavyFence, EndsTheProcessWhereItWouldOtherwiseLoseAWakeUp) {
     return 0;
   });
   EXPECT_EQ(ended.code, -SIGABRT);
-  EXPECT_TRUE(ended.err.find("membarrier(2)") != std::string::npos);
+  EXPECT_CONTAINS(ended.err, "membarrier(2)");
 }
 
 }  // namespace

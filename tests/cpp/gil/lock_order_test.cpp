@@ -1,17 +1,7 @@
 // A mutex in the place of the GIL. Under ThreadSanitizer, which reports two
 // mutexes that are taken in both orders, these are the check of the order that
 // csrc/README.md states; otherwise a deadlock ends them.
-#include <atomic>
-#include <functional>
-#include <mutex>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/hooks.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/switches.h"
 #include "csrc/plan/recorder.h"
-#include "csrc/taskqueue/event.h"
 #include "csrc/torch/stillness.h"
 #include "tests/cpp/graph/lanes.h"
 
@@ -20,66 +10,31 @@ namespace {
 
 constexpr int kRounds = 50;
 
-std::mutex gil_;
-thread_local bool holds_ = false;
-
-void take() {
-  gil_.lock();
-  holds_ = true;
-}
-void* give() {
-  if (!holds_) return nullptr;
-  holds_ = false;
-  gil_.unlock();
-  return &gil_;
-}
-
-class HeldGil {
- public:
-  HeldGil() : took_(!holds_) {
-    if (took_) take();
-  }
-  ~HeldGil() {
-    if (took_) give();
-  }
-  HeldGil(const HeldGil&) = delete;
-
- private:
-  const bool took_;
+int runs = 0;  // guarded by the GIL
+// As a callable of Python's that a stream runs.
+const std::function<void()> python = [] {
+  const Gil gil;
+  ++runs;
 };
-
-// As a callable of Python's that a stream runs. words: int*, guarded by the GIL
-int run_python(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  const HeldGil gil;
-  ++*reinterpret_cast<int*>(words[0]);
-  return NPU_OK;
-}
-constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0};
+void submit_python(Stream& stream) { submit(stream, kCall, {word(&python)}); }
 
 // Runs it on a thread that holds the GIL from the start, as Python's do, and
 // twice on others, which do not.
 template <typename Body>
 void on_three_threads(Body body) {
-  hooks = {give, [](void*) { take(); }};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t)
-    threads.emplace_back([&body, t] {
-      if (t == 0) {
-        const HeldGil gil;
-        for (int i = 0; i < kRounds; ++i) body(t);
-      } else {
-        for (int i = 0; i < kRounds; ++i) body(t);
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  hooks = {Gil::release, Gil::reacquire};
+  on_threads(3, [&](int t) {
+    const Gil gil(t == 0);
+    for (int i = 0; i < kRounds; ++i) body(t);
+  });
   hooks = {};
 }
 
 TEST(LockOrder, OfAnInlineStreamsTurn) {
   Stream stream(0, 70, 0, StreamMode::kInline);
-  int runs = 0;
+  runs = 0;
   on_three_threads([&](int) {
-    submit(stream, kPython, {word(&runs)});
+    submit_python(stream);
     Event timed(Timing::kOn);
     timed.record(stream);
   });
@@ -88,8 +43,8 @@ TEST(LockOrder, OfAnInlineStreamsTurn) {
 
 TEST(LockOrder, OfAFullQueue) {
   Stream stream(0, 70, 0, StreamMode::kQueued, 4);
-  int runs = 0;
-  on_three_threads([&](int) { submit(stream, kPython, {word(&runs)}); });
+  runs = 0;
+  on_three_threads([&](int) { submit_python(stream); });
   drain(stream);
   EXPECT_EQ(runs, 3 * kRounds);
 }
@@ -99,12 +54,12 @@ TEST(LockOrder, OfReplaysOnSeveralStreams) {
     Stream a{0, 70, 0, StreamMode::kQueued, 4};
     Stream b{0, 71, 0, StreamMode::kQueued, 4};
     Graph graph;
-    std::vector<uint64_t> got;
+    Numbers got;
   } lanes[3];
   for (auto& l : lanes) capture_two_lanes(l.graph, l.a, l.b, l.got);
-  int runs = 0;
+  runs = 0;
   on_three_threads([&](int t) {
-    submit(lanes[t].b, kPython, {word(&runs)});
+    submit_python(lanes[t].b);
     EXPECT_TRUE(replay(lanes[t].graph, lanes[t].a));
   });
   for (auto& l : lanes) {
@@ -117,9 +72,9 @@ TEST(LockOrder, OfReplaysOnSeveralStreams) {
 
 TEST(LockOrder, OfWhatHoldsAllStreams) {
   Stream& stream = current_stream(0);
-  int runs = 0;
+  runs = 0;
   on_three_threads([&](int t) {
-    submit(stream, kPython, {word(&runs)});
+    submit_python(stream);
     if (t == 0) set_thread_launch_blocking(true);
     if (t == 0) set_thread_launch_blocking(false);
     if (t == 1) set_launch_blocking(false);
@@ -135,7 +90,7 @@ std::atomic<bool> asked_{false};
 uint32_t line_that_needs_the_gil() {
   asked_.store(true);
   asked_.notify_all();
-  const HeldGil gil;
+  const Gil gil;
   return 1;
 }
 
@@ -146,7 +101,7 @@ void finds_a_line_beside_its_holder(plan::Recorder& recorder,
   asked_.store(false);
   std::thread launches;
   {
-    const HeldGil gil;
+    const Gil gil;
     launches = std::thread(note);
     asked_.wait(false);
     recorder.step();

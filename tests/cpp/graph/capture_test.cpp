@@ -1,25 +1,9 @@
 // What a capture takes, what it refuses, and what it says of both.
-#include <pthread.h>
-#include <unistd.h>
-
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/hooks.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
-#include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/interop/foreign.h"
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
-#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -35,20 +19,19 @@ uint64_t failures(CaptureFailure cause) {
 
 TEST(Capture, IsOneAtATimeAndNotOnEveryStream) {
   Stream &a = side_stream(), &b = side_stream();
-  Stream& inline_stream = next_stream(0, StreamPool::kSyncLaunch);
   Graph graph, second;
   const auto begin = [&](Stream& stream) {
     return refused(
         [&] { second.capture_begin(stream, 0, CaptureMode::kGlobal); });
   };
-  EXPECT_TRUE(contains(begin(*find_stream(0, 0)), "the default stream"));
-  EXPECT_TRUE(contains(begin(inline_stream), "SyncLaunchStream"));
+  EXPECT_CONTAINS(begin(*find_stream(0, 0)), "the default stream");
+  EXPECT_CONTAINS(begin(next_stream(0, StreamPool::kSyncLaunch)),
+                  "SyncLaunchStream");
   graph.capture_begin(a, 0, CaptureMode::kThreadLocal);
   EXPECT_TRUE(graph.capturing());
-  const std::string why = begin(b);
-  EXPECT_TRUE(contains(why, "one capture at a time"));
-  EXPECT_TRUE(contains(why, name(a)));
-  EXPECT_TRUE(contains(why, "mode 'thread_local'"));
+  for (const std::string& part : {std::string("one capture at a time"), name(a),
+                                  std::string("mode 'thread_local'")})
+    EXPECT_CONTAINS(begin(b), part);
   EXPECT_TRUE(!second.capturing());
   graph.capture_end(a);
   EXPECT_TRUE(!graph.capturing());
@@ -60,29 +43,18 @@ TEST(Capture, CountsHowItEndedByTheFirstCause) {
   const uint64_t sync = failures(CaptureFailure::kSync);
   const uint64_t rule = failures(CaptureFailure::kRule);
   const uint64_t abandoned = failures(CaptureFailure::kAbandoned);
-  {
-    Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    graph.capture_end(stream);
-  }
+  Graph graphs[3];
+  capture(graphs[0], stream, [] {});
   EXPECT_EQ(captures(), good + 1);
-  {
-    Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    EXPECT_TRUE(
-        contains(refused([&] { wait(stream); }), "waiting for a stream"));
-    EXPECT_TRUE(
-        contains(refused([&] { forbid_anywhere("that", "never"); }), "never"));
-    graph.capture_end(stream);
-  }
+  capture(graphs[1], stream, [&] {
+    EXPECT_REFUSED(drain(stream), "waiting for a stream");
+    EXPECT_REFUSED(forbid_anywhere("that", "never"), "never");
+  });
   EXPECT_EQ(captures(), good + 1);
   EXPECT_EQ(failures(CaptureFailure::kSync), sync + 1);
   EXPECT_EQ(failures(CaptureFailure::kRule), rule);
-  {
-    Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    graph.reset();
-  }
+  graphs[2].capture_begin(stream, 0, CaptureMode::kGlobal);
+  graphs[2].reset();
   EXPECT_EQ(failures(CaptureFailure::kAbandoned), abandoned + 1);
   EXPECT_TRUE(active_capture() == nullptr && stream.sink() == nullptr);
 }
@@ -108,7 +80,7 @@ TEST(Capture, EndsWithTheThreadThatBeganItIfNoOtherMayGoOn) {
     const std::string why = refused([&] { graph.capture_end(stream); });
     EXPECT_EQ(why.empty(), goes_on);
     EXPECT_TRUE(goes_on || contains(why, "is not being captured"));
-    wait(stream);
+    drain(stream);
     if (goes_on) continue;
     graph.capture_begin(stream, 0, mode);  // as before the first capture
     graph.capture_end(stream);
@@ -122,9 +94,8 @@ TEST(Capture, GoesOnWhenAnotherThreadEndsAndEndsWhosesoeverItIs) {
   graph.capture_begin(stream, 0, CaptureMode::kGlobal);
   std::thread([&] {
     Graph other;
-    EXPECT_TRUE(contains(
-        refused([&] { other.capture_begin(stream, 0, CaptureMode::kGlobal); }),
-        "give it up with reset()"));
+    EXPECT_REFUSED(other.capture_begin(stream, 0, CaptureMode::kGlobal),
+                   "give it up with reset()");
   }).join();
   EXPECT_TRUE(graph.capturing());
   Capture::get().abandon();
@@ -145,7 +116,7 @@ TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
     std::thread([&] {
       part_of_ = part;
       submits = refused([&] { submit(stream, kNothing, {}); });
-      waits = refused([&] { wait(other); });
+      waits = refused([&] { drain(other); });
     }).join();
     EXPECT_EQ(submits.empty(), part == number);
     EXPECT_EQ(waits.empty(), part != number);
@@ -172,43 +143,37 @@ TEST(Capture, ForbidsAsItsModeSays) {
     submit(other, kNothing, {});
     Graph graph;
     graph.capture_begin(captured, 0, c.mode);
-    const auto waits = [&] { return refused([&] { wait(other); }); };
+    const auto waits = [&] { return refused([&] { drain(other); }); };
     const auto calls = [] {
       return refused([] { forbid_anywhere("x", "y"); });
     };
     std::string own;
     EXPECT_EQ(!waits().empty(), c.here);
-    EXPECT_TRUE(contains(calls(), c.name));
+    EXPECT_CONTAINS(calls(), c.name);
     std::thread([&] {
       EXPECT_EQ(!waits().empty(), c.elsewhere);
       EXPECT_EQ(!calls().empty(), c.elsewhere);
-      own = refused([&] { wait(captured); });
+      own = refused([&] { drain(captured); });
     }).join();
     graph.capture_end(captured);
     EXPECT_TRUE(!own.empty());
-    wait(other);
+    drain(other);
   }
 }
 
 TEST(Capture, TakesWorkOfItsThreadOnlyUnlessRelaxed) {
-  Stream& stream = side_stream();
   for (const bool relaxed : {false, true}) {
-    std::vector<uint64_t> got;
-    Graph graph;
-    graph.capture_begin(stream, 0,
-                        relaxed ? CaptureMode::kRelaxed : CaptureMode::kGlobal);
+    Lanes l;
+    l.graph.capture_begin(
+        l.a, 0, relaxed ? CaptureMode::kRelaxed : CaptureMode::kGlobal);
     std::string why;
-    std::thread([&] {
-      why = refused([&] { submit(stream, kAppend, {word(&got), 1}); });
-    }).join();
-    submit(stream, kAppend, {word(&got), 2});
-    graph.capture_end(stream);
-    Stream* failed = nullptr;
-    graph.replay(stream, failed);
-    wait(stream);
-
+    std::thread([&] { why = refused([&] { l.append(l.a, 1); }); }).join();
+    l.append(l.a, 2);
+    l.graph.capture_end(l.a);
+    l.replay();
+    drain(l.a);
     EXPECT_EQ(contains(why, "only the thread that captures"), !relaxed);
-    EXPECT_EQ(got.size(), relaxed ? 2 : 1);
+    EXPECT_EQ(l.got.size(), relaxed ? 2 : 1);
   }
 }
 
@@ -217,58 +182,46 @@ TEST(Capture, WaitsForNothingThatItHasNotCaptured) {
   Event before(Timing::kOff), within(Timing::kOff);
   submit(other, kNothing, {});
   before.record(other);
-  Graph graph;
-  graph.capture_begin(captured, 0, CaptureMode::kGlobal);
-  EXPECT_TRUE(
-      contains(refused([&] { captured.wait_for(other, before.number()); }),
-               name(other)));
-  submit(captured, kNothing, {});
-  within.record(captured);
-  EXPECT_TRUE(contains(
-      refused([&] { find_stream(0, 0)->wait_for(captured, within.number()); }),
-      "not the default one"));
-  graph.capture_end(captured);
-  EXPECT_TRUE(
-      contains(refused([&] { other.wait_for(captured, within.number()); }),
-               "record it again"));
-
-  Graph second;
-  second.capture_begin(captured, 0, CaptureMode::kGlobal);
-  EXPECT_TRUE(
-      contains(refused([&] { captured.wait_for(captured, within.number()); }),
-               "an earlier capture"));
-  second.capture_end(captured);
+  Graph graph, second;
+  capture(graph, captured, [&] {
+    EXPECT_REFUSED(captured.wait_for(other, before.number()), name(other));
+    submit(captured, kNothing, {});
+    within.record(captured);
+    EXPECT_REFUSED(find_stream(0, 0)->wait_for(captured, within.number()),
+                   "not the default one");
+  });
+  EXPECT_REFUSED(other.wait_for(captured, within.number()), "record it again");
+  capture(second, captured, [&] {
+    EXPECT_REFUSED(captured.wait_for(captured, within.number()),
+                   "an earlier capture");
+  });
 }
 
 TEST(Capture, EndsWhereItBeganByTheGraphThatBeganIt) {
   Stream &a = side_stream(), &b = side_stream();
   Graph graph, other;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  EXPECT_TRUE(
-      contains(refused([&] { other.capture_end(a); }), "not being captured"));
-  EXPECT_TRUE(
-      contains(refused([&] { graph.capture_end(b); }), "that it began on"));
-  EXPECT_TRUE(a.sink() != nullptr);
-  graph.capture_end(a);
+  capture(graph, a, [&] {
+    EXPECT_REFUSED(other.capture_end(a), "not being captured");
+    EXPECT_REFUSED(graph.capture_end(b), "that it began on");
+    EXPECT_TRUE(a.sink() != nullptr);
+  });
 }
 
 TEST(Capture, GroupsDoNotNestAndEndOnTheirStream) {
   Stream &a = side_stream(), &b = side_stream();
-  Capture& capture = Capture::get();
-  EXPECT_TRUE(
-      contains(refused([&] { capture.begin_group(a); }), "does not capture"));
+  Capture& groups = Capture::get();
+  EXPECT_REFUSED(groups.begin_group(a), "does not capture");
   Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  EXPECT_TRUE(contains(refused([&] { capture.end_group(a); }), "without"));
-  capture.begin_group(a);
-  EXPECT_TRUE(
-      contains(refused([&] { capture.begin_group(a); }), "do not nest"));
-  EXPECT_TRUE(contains(refused([&] { capture.end_group(b); }), "without"));
-  EXPECT_TRUE(capture.end_group(a) == nullptr);  // it is empty
-  capture.begin_group(a);
-  submit(a, kNothing, {});
-  EXPECT_TRUE(capture.end_group(a) != nullptr);
-  graph.capture_end(a);
+  capture(graph, a, [&] {
+    EXPECT_REFUSED(groups.end_group(a), "without");
+    groups.begin_group(a);
+    EXPECT_REFUSED(groups.begin_group(a), "do not nest");
+    EXPECT_REFUSED(groups.end_group(b), "without");
+    EXPECT_TRUE(groups.end_group(a) == nullptr);  // it is empty
+    groups.begin_group(a);
+    submit(a, kNothing, {});
+    EXPECT_TRUE(groups.end_group(a) != nullptr);
+  });
   EXPECT_EQ(graph.body()->groups.size(), 1);
 }
 
@@ -282,7 +235,7 @@ struct Source final : NumberSource {
 
 // words: vector, seed, offset
 int run_note_draw(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  auto& got = *reinterpret_cast<std::vector<uint64_t>*>(words[0]);
+  auto& got = *reinterpret_cast<Numbers*>(words[0]);
   got.insert(got.end(), {words[1], words[2]});
   return NPU_OK;
 }
@@ -298,8 +251,8 @@ struct OwnKernels {
   ~OwnKernels() { hooks.own_kernel = nullptr; }
 };
 
-void draw(Stream& stream, std::vector<uint64_t>& got, const int* id,
-          uint64_t seed, uint64_t count) {
+void draw(Stream& stream, Numbers& got, const int* id, uint64_t seed,
+          uint64_t count) {
   const Draws at = Capture::get().draw(
       id, [&] { return std::make_unique<Source>(seed); }, count);
   submit(stream, kNoteDraw, {word(&got), at.seed, at.offset});
@@ -311,7 +264,7 @@ TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
   OwnKernels own;
   Stream& stream = side_stream();
   for (int round = 0; round < 2; ++round) {
-    std::vector<uint64_t> got, expected;
+    Numbers got, expected;
     Graph graph;
     capture(graph, stream, [&] {
       for (const uint64_t count : {4, 8})
@@ -319,7 +272,7 @@ TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
           draw(stream, got, &ids[i], 100 + i, count + i);
     });
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(replay(graph, stream));
-    wait(stream);
+    drain(stream);
     for (const uint64_t replay : {0, 1})
       for (const uint64_t first : {0, 4})
         for (uint64_t i = 0; i < 6; ++i) {
@@ -334,8 +287,7 @@ TEST(Graph, ThatFailsBeforeItIsQueuedSaysSo) {
   // Fails the stream of a replay that is about to be queued.
   struct Failing final : Observer {
     void replays(Stream& stream, const KernelCall*, size_t, Captured) override {
-      submit(stream, kFail, {NPU_ERROR});
-      wait(stream);
+      fail(stream);
     }
   } failing;
   const int id = 0;
@@ -357,64 +309,57 @@ TEST(Graph, ThatFailsBeforeItIsQueuedSaysSo) {
     l.a.clear_error();
     EXPECT_TRUE(l.replay());
     l.settle();
-    EXPECT_TRUE(l.got == std::vector<uint64_t>({5, 0}));  // the first numbers
+    EXPECT_EQ(l.got, Numbers({5, 0}));  // the first numbers
   }
 }
 
 TEST(Capture, GivesForeignWorkTheNumbersOfEachReplay) {
-  std::vector<uint64_t> got;
+  Numbers got;
   int id;
   Stream& stream = side_stream();
   char touched[8];
-  ForeignWork work{
-      "test::numbered",
-      [](void* state, uint64_t number, npu_failure&) -> int {
-        static_cast<std::vector<uint64_t>*>(state)->push_back(number);
-        return NPU_OK;
-      },
-      nullptr,
-      &got,
-      {{touched, {8}, {1}, 1, NPU_READ}},
-      77};
+  ForeignWork work{"test::numbered",
+                   [](void* state, uint64_t number, npu_failure&) -> int {
+                     static_cast<Numbers*>(state)->push_back(number);
+                     return NPU_OK;
+                   },
+                   nullptr,
+                   &got,
+                   {{touched, {8}, {1}, 1, NPU_READ}},
+                   77};
   EXPECT_TRUE(submit_foreign(stream, work));
-  wait(stream);
+  drain(stream);
   Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-  EXPECT_TRUE(submit_foreign(stream, work));  // this one has no source
-  for (int i = 0; i < 2; ++i) {
-    const Draws at =
-        Capture::get().draw(&id, [] { return std::make_unique<Source>(0); }, 1);
-    work.source = int(at.seed);
-    work.number = at.offset;
-    EXPECT_TRUE(submit_foreign(stream, work));
-    work.source = -1;
-    work.number = 77;
-  }
-  graph.capture_end(stream);
-
-  Stream* failed = nullptr;
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(graph.replay(stream, failed));
-  wait(stream);
-
-  EXPECT_TRUE(got == std::vector<uint64_t>({77, 77, 0, 1, 77, 2, 3}));
+  capture(graph, stream, [&] {
+    EXPECT_TRUE(submit_foreign(stream, work));  // this one has no source
+    for (int i = 0; i < 2; ++i) {
+      const Draws at = Capture::get().draw(
+          &id, [] { return std::make_unique<Source>(0); }, 1);
+      work.source = int(at.seed);
+      work.number = at.offset;
+      EXPECT_TRUE(submit_foreign(stream, work));
+    }
+  });
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(replay(graph, stream));
+  drain(stream);
+  EXPECT_EQ(got, Numbers({77, 77, 0, 1, 77, 2, 3}));
 }
 
 TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {
   static int ended;
   ended = 0;
-  Stream& stream = side_stream();
   hooks.own_kernel = [](const npu_kernel*) {
     return OwnKernel{&kNoteDraw, [](npu_kernel*) { ++ended; }, -1};
   };
-  std::vector<uint64_t> got;
+  Numbers got;
   {
+    Stream& stream = side_stream();
     Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    for (int i = 0; i < 3; ++i) submit(stream, kNoteDraw, {word(&got), 1, 2});
-    graph.capture_end(stream);
-    Stream* failed = nullptr;
-    EXPECT_TRUE(graph.replay(stream, failed));
-    wait(stream);
+    capture(graph, stream, [&] {
+      for (int i = 0; i < 3; ++i) submit(stream, kNoteDraw, {word(&got), 1, 2});
+    });
+    EXPECT_TRUE(replay(graph, stream));
+    drain(stream);
     EXPECT_EQ(ended, 0);
   }
   hooks.own_kernel = nullptr;
@@ -432,36 +377,27 @@ TEST(Capture, DescribesItsNodes) {
   static const npu_kernel kShaped{run_nothing, "test::shaped", views, 2};
   Stream &a = side_stream(), &b = side_stream();
   Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  submit(a, kShaped, {4096, 8192});
-  Event event(Timing::kOff);
-  event.record(a);
-  b.wait_for(a, event.number());
-  submit(b, kNothing, {});
-  event.record(b);
-  a.wait_for(b, event.number());
-  submit(a, kNothing, {});
-  graph.capture_end(a);
-
+  capture(graph, a, [&] {
+    submit(a, kShaped, {4096, 8192});
+    join(a, b);
+    submit(b, kNothing, {});
+    join(b, a);
+    submit(a, kNothing, {});
+  });
   const auto nodes = describe(*graph.body());
-
   EXPECT_EQ(nodes.size(), 5);
   EXPECT_EQ(nodes[0].op, "test::shaped");
   EXPECT_EQ(nodes[0].stream, a.id());
   EXPECT_EQ(nodes[0].bytes, 3 * 5 * 4 + 3 * 8);
-  EXPECT_TRUE(nodes[0].after.empty());
   const TensorInfo &in = nodes[0].tensors[0], &out = nodes[0].tensors[1];
-  EXPECT_TRUE(in.sizes == std::vector<int64_t>({3, 5}));
-  EXPECT_TRUE(in.strides == std::vector<int64_t>({5, 1}));
+  EXPECT_EQ(in.sizes, std::vector<int64_t>({3, 5}));
+  EXPECT_EQ(in.strides, std::vector<int64_t>({5, 1}));
   EXPECT_TRUE(in.read && !in.written && !out.read && out.written);
-  EXPECT_EQ(in.address, 4096);
-  EXPECT_EQ(out.address, 8192);
+  EXPECT_TRUE(in.address == 4096 && out.address == 8192);
   EXPECT_EQ(nodes[1].op, "wait");
   EXPECT_EQ(nodes[1].stream, b.id());
-  EXPECT_TRUE(nodes[1].after == std::vector<int>({0}));
-  EXPECT_TRUE(nodes[2].after == std::vector<int>({1}));
-  EXPECT_TRUE(nodes[3].after == std::vector<int>({0, 2}));
-  EXPECT_TRUE(nodes[4].after == std::vector<int>({3}));
+  const std::vector<int> after[] = {{}, {0}, {1}, {0, 2}, {3}};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(nodes[i].after, after[i]);
 }
 
 std::string line_;
@@ -476,35 +412,32 @@ struct Lines {
 TEST(Capture, KeepsTheLineOfEachNodeAndNamesThatOfARefusal) {
   Lines lines;
   Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  line_ = "a.py:1";
+  Graph graph, other;
+  const auto at = [](int line) { line_ = "a.py:" + std::to_string(line); };
+  at(1);
   graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  line_ = "a.py:2";
+  at(2);
   submit(a, kNothing, {});
-  line_ = "a.py:3";
+  at(3);
   join(a, b);
-  line_ = "a.py:4";
-  EXPECT_TRUE(contains(refused([&] { forbid_query(a); }), "at a.py:4, on"));
-  line_ = "a.py:5";
-  EXPECT_TRUE(contains(refused([&] { forbid_anywhere("x", "y"); }), "a.py:5"));
-  line_ = "a.py:6";
-  EXPECT_TRUE(contains(refused([&] { wait(a); }), "a.py:6"));
-  line_ = "a.py:7";
-  EXPECT_TRUE(contains(refused([&] { graph.capture_end(b); }), "a.py:7"));
-  line_ = "a.py:8";
-  Graph other;
-  EXPECT_TRUE(contains(
-      refused([&] { other.capture_begin(b, 0, CaptureMode::kGlobal); }),
-      "a.py:8"));
-  line_ = "a.py:9";
+  at(4);
+  EXPECT_REFUSED(forbid_query(a), "at a.py:4, on");
+  at(5);
+  EXPECT_REFUSED(forbid_anywhere("x", "y"), "a.py:5");
+  at(6);
+  EXPECT_REFUSED(drain(a), "a.py:6");
+  at(7);
+  EXPECT_REFUSED(graph.capture_end(b), "a.py:7");
+  at(8);
+  EXPECT_REFUSED(other.capture_begin(b, 0, CaptureMode::kGlobal), "a.py:8");
+  at(9);
   Capture::get().begin_group(a);
-  EXPECT_TRUE(
-      contains(refused([&] { Capture::get().begin_group(a); }), "a.py:9"));
+  EXPECT_REFUSED(Capture::get().begin_group(a), "a.py:9");
   Capture::get().end_group(a);
-  line_ = "a.py:10";
+  at(10);
   submit(b, kNothing, {});
   join(b, a);
-  line_ = "a.py:11";
+  at(11);
   graph.capture_end(a);
 
   const auto nodes = describe(*graph.body());
@@ -522,15 +455,15 @@ TEST(Capture, NamesTheThreadThatBeganItAndTheOneThatIsRefused) {
   };
   Stream& stream = side_stream();
   Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
   std::string why, other;
-  std::thread([&] {
-    other = name();
-    why = refused([] { forbid_anywhere("x", "y"); });
-  }).join();
-  graph.capture_end(stream);
-  EXPECT_TRUE(contains(why, "on thread " + other + ","));
-  EXPECT_TRUE(contains(why, "by thread " + name() + " in mode"));
+  capture(graph, stream, [&] {
+    std::thread([&] {
+      other = name();
+      why = refused([] { forbid_anywhere("x", "y"); });
+    }).join();
+  });
+  EXPECT_CONTAINS(why, "on thread " + other + ",");
+  EXPECT_CONTAINS(why, "by thread " + name() + " in mode");
 }
 
 // A wait is a node, too, and must be joined even if it is the only one.
@@ -545,32 +478,31 @@ TEST(Capture, EndsAndNamesAStreamThatWasNotJoined) {
     if (!only_waits) l.append(l.b, 1);
     line_ = "b.py:2";
     const std::string why = refused([&] { l.graph.capture_end(l.a); });
-    EXPECT_TRUE(contains(why, only_waits ? "last: a wait at b.py:1)"
-                                         : "last: test::append at b.py:1)"));
-    EXPECT_TRUE(contains(why, "at b.py:2, on thread"));
+    EXPECT_CONTAINS(why, only_waits ? "last: a wait at b.py:1)"
+                                    : "last: test::append at b.py:1)");
+    EXPECT_CONTAINS(why, "at b.py:2, on thread");
     EXPECT_TRUE(!l.a.sink() && !l.b.sink() && !active_capture());
     l.append(l.b, 2);
-    wait(l.b);
-    EXPECT_TRUE(l.got == std::vector<uint64_t>({2}));
+    drain(l.b);
+    EXPECT_EQ(l.got, Numbers({2}));
   }
 }
 
 TEST(Capture, SaysWhichWaitItRefuses) {
   Stream& stream = side_stream();
   Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-  const std::pair<WaitReason, const char*> all[] = {
-      {WaitReason::kItem, "reading a value"},
-      {WaitReason::kCopy, "a blocking copy"},
-      {WaitReason::kStreamSync, "waiting for a stream"},
-      {WaitReason::kEventSync, "waiting for an event"},
-      {WaitReason::kDeviceSync, "torch.npu.synchronize()"},
-      {WaitReason::kOperator, "an operator that waits"},
-      {WaitReason::kAllocator, "returning memory"},
-      {WaitReason::kExit, "waiting for the device"}};
-  for (const auto& [reason, text] : all)
-    EXPECT_TRUE(contains(refused([&] { host_wait(stream, 1, reason); }), text));
-  graph.capture_end(stream);
+  capture(graph, stream, [&] {
+    for (const auto& [reason, text] :
+         {std::pair{WaitReason::kItem, "reading a value"},
+          {WaitReason::kCopy, "a blocking copy"},
+          {WaitReason::kStreamSync, "waiting for a stream"},
+          {WaitReason::kEventSync, "waiting for an event"},
+          {WaitReason::kDeviceSync, "torch.npu.synchronize()"},
+          {WaitReason::kOperator, "an operator that waits"},
+          {WaitReason::kAllocator, "returning memory"},
+          {WaitReason::kExit, "waiting for the device"}})
+      EXPECT_REFUSED(host_wait(stream, 1, reason), text);
+  });
 }
 
 TEST(Graph, NamesTheNodeThatFailed) {
@@ -585,7 +517,7 @@ TEST(Graph, NamesTheNodeThatFailed) {
       submit(stream, kFail, {NPU_VALUE_ERROR});
     });
     replay(graph, stream);
-    wait(stream);
+    drain(stream);
     EXPECT_EQ(stream.error()->code, int(NPU_INDEX_ERROR));
     EXPECT_EQ(stream.error()->op, "graph replay");
     EXPECT_EQ(stream.error()->text,

@@ -1,22 +1,12 @@
 // Captures and replays on several streams, for tests.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/graph.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu::check {
 
 inline Stream& side_stream() { return next_stream(0, StreamPool::kNormal); }
-
-inline void wait(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
 
 inline bool replay(Graph& graph, Stream& stream) {
   Stream* failed = nullptr;
@@ -26,17 +16,11 @@ inline bool replay(Graph& graph, Stream& stream) {
 // The text with which a capture refused the call; empty when it did not.
 template <typename Call>
 std::string refused(Call call) {
-  try {
-    call();
-  } catch (const CaptureError& e) {
-    return e.what();
-  }
-  return "";
+  return thrown<CaptureError>(call);
 }
 
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+#define EXPECT_REFUSED(expression, part) \
+  EXPECT_CONTAINS(refused([&] { expression; }), part)
 
 // Makes `other` go on only after what `stream` has been given.
 inline void join(Stream& stream, Stream& other) {
@@ -47,13 +31,13 @@ inline void join(Stream& stream, Stream& other) {
 
 // Two streams that append in turn.
 inline void capture_two_lanes(Graph& graph, Stream& a, Stream& b,
-                              std::vector<uint64_t>& got) {
+                              Numbers& got) {
   graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  submit(a, kAppend, {word(&got), 1});
+  append(a, got, 1);
   join(a, b);
-  submit(b, kAppend, {word(&got), 2});
+  append(b, got, 2);
   join(b, a);
-  submit(a, kAppend, {word(&got), 3});
+  append(a, got, 3);
   graph.capture_end(a);
 }
 
@@ -68,10 +52,10 @@ void capture(Graph& graph, Stream& stream, Body body, uint64_t pool = 0) {
 // Two streams, a graph of both, and what its kernels append.
 struct Lanes {
   Stream &a = side_stream(), &b = side_stream();
-  std::vector<uint64_t> got;
+  Numbers got;
   Graph graph;
   void append(Stream& stream, uint64_t value) {
-    submit(stream, kAppend, {word(&got), value});
+    check::append(stream, got, value);
   }
   // The second stream does `body` between a fork and a join, after which the
   // first appends `last`, if that is not 0.
@@ -86,8 +70,8 @@ struct Lanes {
   }
   bool replay() { return check::replay(graph, a); }
   void settle() {
-    wait(a);
-    wait(b);
+    drain(a);
+    drain(b);
   }
   void clear_errors() {
     a.clear_error();

@@ -1,25 +1,11 @@
 // What a replay runs, in which order, and what it leaves where it fails, is
 // stopped or waits.
-#include <atomic>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/engine/engine.h"
-#include "csrc/engine/switches.h"
 #include "csrc/graph/graph.h"
 #include "csrc/interop/foreign.h"
-#include "csrc/observe/observer.h"
-#include "csrc/taskqueue/event.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
-#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
-
-using Values = std::vector<uint64_t>;
 
 // A kernel that passes a gate, where it has one, and returns a code.
 struct Step {
@@ -38,20 +24,6 @@ constexpr npu_kernel kStep{run_step, "test::step", nullptr, 0};
 bool waits_for_lane(Stream& stream) {
   return stream.block().held[int(Hold::kBarrier)].word.load() &
          RunningTime::kRunning;
-}
-
-TEST(Graph, RunsNothingBeforeItsReplay) {
-  Lanes l;
-  capture(l.graph, l.a, [&] {
-    l.append(l.a, 1);
-    l.append(l.a, 2);
-  });
-  EXPECT_EQ(l.a.tail(), l.a.retired().value());
-  EXPECT_TRUE(l.got.empty());
-  l.replay();
-  l.replay();
-  wait(l.a);
-  EXPECT_TRUE(l.got == Values({1, 2, 1, 2}));
 }
 
 // All lanes write the same vector, which is a race unless the order is kept.
@@ -76,13 +48,13 @@ TEST(Graph, KeepsItsOrderWhereverItIsReplayed) {
 
 TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
   Stream &a = side_stream(), &b = side_stream();
-  Values got[2];
+  Numbers got[2];
   Graph graphs[2];
   for (int i = 0; i < 2; ++i) {
     Stream &first = i ? b : a, &second = i ? a : b;
     capture(graphs[i], first, [&] {
       join(first, second);
-      submit(second, kAppend, {word(&got[i]), 1});
+      append(second, got[i], 1);
       join(second, first);
     });
   }
@@ -91,8 +63,8 @@ TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
   });
   for (int i = 0; i < 500; ++i) replay(graphs[0], a);
   other.join();
-  wait(a);
-  wait(b);
+  drain(a);
+  drain(b);
   EXPECT_TRUE(got[0].size() == 500 && got[1].size() == 500);
 }
 
@@ -104,14 +76,13 @@ TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
   } watching;
   Lanes l;
   l.capture([&] { l.append(l.b, 1); }, 2);
-  list_observer(watching, true);
-  for (Stream* stream : {&l.a, &l.b}) stream->look_for_observers();
-  EXPECT_TRUE(l.replay());
-  l.settle();
-  list_observer(watching, false);
-  for (Stream* stream : {&l.a, &l.b}) stream->look_for_observers();
+  {
+    const Listed listed(watching, {&l.a, &l.b});
+    EXPECT_TRUE(l.replay());
+    l.settle();
+  }
   EXPECT_TRUE(watching.told == std::vector<const Stream*>({&l.a, &l.b}));
-  EXPECT_TRUE(l.got == Values({1, 2}));
+  EXPECT_EQ(l.got, Numbers({1, 2}));
 }
 
 // The lane that it waits for may belong to a device that was not stopped.
@@ -129,12 +100,11 @@ TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
   l.b.force_stop();
   EXPECT_TRUE(l.b.retired().sleep(l.b.tail(), 100'000'000'000));
   EXPECT_TRUE(!l.a.idle());
-  gate.open();
-  wait(l.a);
+  drain(l.a, gate);
   EXPECT_TRUE(l.got.empty());
   l.clear_errors();
   EXPECT_TRUE(l.replay());
-  wait(l.a);
+  drain(l.a);
   EXPECT_EQ(l.got.size(), 1);
 }
 
@@ -191,7 +161,7 @@ TEST(Graph, AReplayWaitsForWhatStillRunsOfOneThatFailed) {
   step.code = NPU_INDEX_ERROR;
   EXPECT_TRUE(l.replay());
   gate.wait_until_entered();
-  wait(l.a);
+  drain(l.a);
   EXPECT_TRUE(l.a.failed() && !l.b.failed());
   l.a.clear_error();
   step.code = NPU_OK;
@@ -220,12 +190,11 @@ TEST(Graph, ADroppedReplayLetsTheOtherStreamGoOn) {
 TEST(Graph, OfAFailedStreamIsNotReplayed) {
   Lanes l;
   l.capture([&] { l.append(l.b, 1); });
-  submit(l.b, kFail, {NPU_ERROR});
-  wait(l.b);
+  fail(l.b);
   Stream* failed = nullptr;
   EXPECT_TRUE(!l.graph.replay(l.a, failed));
   EXPECT_TRUE(failed == &l.b);
-  wait(l.a);
+  drain(l.a);
   EXPECT_TRUE(l.got.empty());
   l.clear_errors();
   EXPECT_TRUE(l.replay());
@@ -236,7 +205,7 @@ TEST(Graph, OfAFailedStreamIsNotReplayed) {
 // One replay of a graph runs at a time, whatever the streams.
 TEST(Graph, OnAnotherStreamWaitsForItsReplayBefore) {
   Lanes l;
-  Values beside;
+  Numbers beside;
   capture(l.graph, l.a, [&] { l.append(l.a, 1); });
   for (int round = 0; round < 2; ++round) {
     Gate gate;
@@ -247,7 +216,7 @@ TEST(Graph, OnAnotherStreamWaitsForItsReplayBefore) {
     EXPECT_EQ(l.b.tail(), before + 2);  // a wait, and the replay
     replay(l.graph, l.b);
     EXPECT_EQ(l.b.tail(), before + 3);
-    submit(l.a, kAppend, {word(&beside), 2});  // not before b's
+    append(l.a, beside, 2);  // not before b's
     EXPECT_TRUE(l.b.retired().value() < l.b.tail());
     gate.open();
     l.settle();
@@ -275,8 +244,8 @@ TEST(Graph, AReplayOnASideStreamDoesNotEndTheOneBefore) {
   EXPECT_TRUE(c.retired().value() < c.tail());
   gate.open();
   l.settle();
-  wait(c);
-  EXPECT_TRUE(l.got == Values({1, 2, 1, 2}));
+  drain(c);
+  EXPECT_EQ(l.got, Numbers({1, 2, 1, 2}));
 }
 
 TEST(Graph, ShowsThatALaneWaitsForAnother) {
@@ -288,24 +257,21 @@ TEST(Graph, ShowsThatALaneWaitsForAnother) {
   gate.wait_until_entered();
   while (!waits_for_lane(l.a)) std::this_thread::yield();
   EXPECT_TRUE(!waits_for_lane(l.b));
-  gate.open();
-  wait(l.a);
+  drain(l.a, gate);
   EXPECT_TRUE(!waits_for_lane(l.a));
 }
 
 TEST(Graph, IsBuriedInFlight) {
-  Values got;
-  Stream& stream = side_stream();
+  Lanes l;
   Gate gate;
   {
     Graph graph;
-    capture(graph, stream, [&] { submit(stream, kAppend, {word(&got), 1}); });
-    submit(stream, kGate, {word(&gate)});
-    replay(graph, stream);
+    capture(graph, l.a, [&] { l.append(l.a, 1); });
+    submit(l.a, kGate, {word(&gate)});
+    replay(graph, l.a);
   }
-  gate.open();
-  wait(stream);
-  EXPECT_EQ(got.size(), 1);
+  drain(l.a, gate);
+  EXPECT_EQ(l.got.size(), 1);
 }
 
 TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {
@@ -317,13 +283,12 @@ TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {
   l.capture([&] { l.append(l.b, 1); });
   other.capture_begin(l.b, 0, CaptureMode::kRelaxed);
   EXPECT_THROWS(l.replay(), CaptureError);
-  EXPECT_TRUE(
-      contains(refused([&] { replay(one, l.b); }), "cannot be captured"));
+  EXPECT_REFUSED(replay(one, l.b), "cannot be captured");
   submit(l.b, kNothing, {});
   other.capture_end(l.b);
   EXPECT_TRUE(l.replay() && replay(one, l.b));
   l.settle();
-  EXPECT_TRUE(l.got == Values({1}));
+  EXPECT_EQ(l.got, Numbers({1}));
 }
 
 TEST(Graph, IsDoneWhenItsReplayReturnsWhereLaunchesBlock) {
@@ -337,7 +302,7 @@ TEST(Graph, IsDoneWhenItsReplayReturnsWhereLaunchesBlock) {
   l.replay();
   EXPECT_EQ(l.got.size(), 3);
   set_thread_launch_blocking(false);
-  wait(l.b);
+  drain(l.b);
 }
 
 TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
@@ -361,11 +326,11 @@ TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
     std::thread([&] {
       why = refused([&] { submit_foreign(stream, work); });
     }).join();
-    EXPECT_TRUE(contains(why, "only the thread that captures"));
+    EXPECT_CONTAINS(why, "only the thread that captures");
     EXPECT_TRUE(state.runs == 0 && state.releases == 1);  // the refused one's
   });
   for (int i = 0; i < 3; ++i) replay(graph, stream);
-  wait(stream);
+  drain(stream);
   EXPECT_TRUE(state.runs == 3 && state.releases == 1);
   // What other streams still run might use the graph.
   synchronize_device(0, WaitReason::kDeviceSync);
@@ -383,8 +348,8 @@ TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
   EXPECT_TRUE(plain.record(stream));
   for (const Event* event : {&timed, &plain}) {
     EXPECT_TRUE(event->number() >= kCapturedNumber);
-    EXPECT_TRUE(contains(refused([&] { (void)event->done(); }), "an event"));
-    EXPECT_TRUE(contains(refused([&] { event->synchronize(); }), "an event"));
+    EXPECT_REFUSED((void)event->done(), "an event");
+    EXPECT_REFUSED(event->synchronize(), "an event");
   }
   graph.capture_end(stream);
   EXPECT_TRUE(plain.done());
@@ -394,7 +359,7 @@ TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
   uint64_t last = 0;
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(replay(graph, stream));
-    wait(stream);
+    drain(stream);
     EXPECT_TRUE(timed.done());
     EXPECT_TRUE(timed.time_ns() > last);
     last = timed.time_ns();
@@ -413,7 +378,7 @@ TEST(CapturedEvent, AndItsGraphMayGoInAnyOrder) {
     stays.record(stream);
   });
   EXPECT_TRUE(replay(graph, stream));
-  wait(stream);
+  drain(stream);
   graph.reset();
   EXPECT_TRUE(stays.time_ns() > 0);
 }

@@ -1,16 +1,6 @@
 #include "csrc/graph/update.h"
-
-#include <array>
-#include <string>
-#include <vector>
-
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/lifetime.h"
-#include "csrc/observe/observer.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
-#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -35,80 +25,76 @@ struct World {
   World() { capture(); }
 
   void capture() {
-    graph.capture_begin(captured, 0, CaptureMode::kGlobal);
-    Capture::get().begin_group(captured);
-    submit(captured, kAppend, {word(&got), 1});
-    submit(captured, kAppend, {word(&got), 2});
-    group = Capture::get().end_group(captured);
-    submit(captured, kAppend, {word(&got), 3});
-    Capture::get().begin_group(captured);
-    submit(captured, kStore, {word(result.data()), 7});
-    stores = Capture::get().end_group(captured);
-    graph.capture_end(captured);
+    check::capture(graph, captured, [&] {
+      Capture::get().begin_group(captured);
+      append(captured, got, 1);
+      append(captured, got, 2);
+      group = Capture::get().end_group(captured);
+      append(captured, got, 3);
+      Capture::get().begin_group(captured);
+      submit(captured, kStore, {word(result.data()), 7});
+      stores = Capture::get().end_group(captured);
+    });
   }
 
-  std::vector<uint64_t> replayed() {
+  Numbers replayed() {
     got.clear();
-    Stream* failed = nullptr;
-    EXPECT_TRUE(graph.replay(captured, failed));
-    wait(captured);
+    EXPECT_TRUE(replay(graph, captured));
+    drain(captured);
     return got;
   }
-  void append(uint64_t first, uint64_t second) {
+  void update(uint64_t first, uint64_t second) {
     begin_update(updating, graph, group);
-    submit(updating, kAppend, {word(&got), first});
-    submit(updating, kAppend, {word(&got), second});
+    append(updating, got, first);
+    append(updating, got, second);
     end_update(updating);
   }
 
-  std::vector<uint64_t> got;
+  Numbers got;
   std::array<uint64_t, 5> result{}, other{};
-  Stream& captured = next_stream(0, StreamPool::kNormal);
-  Stream& updating = next_stream(0, StreamPool::kNormal);
+  Stream& captured = side_stream();
+  Stream& updating = side_stream();
   std::shared_ptr<Group> group, stores;
   Graph graph;
 };
-
-using Values = std::vector<uint64_t>;
 
 // LeakSanitizer sees what becomes of it.
 TEST(Update, IsGivenUpWithItsStream) {
   World w;
   Gate gate;
   hold(w.updating, gate);
-  w.append(5, 6);
+  w.update(5, 6);
   w.updating.force_stop();
   gate.open();
   w.updating.clear_error();
   EXPECT_TRUE(w.updating.block().dropped.load() >= 1);
-  EXPECT_TRUE(w.replayed() == std::vector<uint64_t>({1, 2, 3}));
-  w.append(5, 6);
-  wait(w.updating);
-  EXPECT_TRUE(w.replayed() == std::vector<uint64_t>({5, 6, 3}));
+  EXPECT_EQ(w.replayed(), Numbers({1, 2, 3}));
+  w.update(5, 6);
+  drain(w.updating);
+  EXPECT_EQ(w.replayed(), Numbers({5, 6, 3}));
 }
 
 TEST(Update, ReplacesTheArgumentsOfItsGroupAndOfNothingElse) {
   World w;
-  EXPECT_TRUE(w.replayed() == Values({1, 2, 3}));
-  w.append(9, 9);
-  w.append(4, 5);  // the last one counts
+  EXPECT_EQ(w.replayed(), Numbers({1, 2, 3}));
+  w.update(9, 9);
+  w.update(4, 5);  // the last one counts
   w.got.clear();
-  wait(w.updating);
+  drain(w.updating);
   EXPECT_TRUE(w.got.empty());  // it runs nothing by itself
   EXPECT_TRUE(w.updating.sink() == nullptr);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(w.replayed() == Values({4, 5, 3}));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(w.replayed(), Numbers({4, 5, 3}));
 }
 
 TEST(Update, HappensWhenItsStreamComesToIt) {
   World w;
   Gate gate;
   submit(w.updating, kGate, {word(&gate)});
-  w.append(4, 5);
-  EXPECT_TRUE(w.replayed() == Values({1, 2, 3}));
-  gate.open();
-  wait(w.updating);
+  w.update(4, 5);
+  EXPECT_EQ(w.replayed(), Numbers({1, 2, 3}));
+  drain(w.updating, gate);
 
-  EXPECT_TRUE(w.replayed() == Values({4, 5, 3}));
+  EXPECT_EQ(w.replayed(), Numbers({4, 5, 3}));
 }
 
 // Who watches may run the queue itself, and waits for what it is told of.
@@ -118,12 +104,11 @@ TEST(Update, TellsWhoWatchesThatItIsQueued) {
     void published(Stream& stream, bool) override { told.push_back(&stream); }
   } watching;
   World w;
-  list_observer(watching, true);
-  w.updating.look_for_observers();
-  w.append(4, 5);
-  wait(w.updating);
-  list_observer(watching, false);
-  w.updating.look_for_observers();
+  {
+    const Listed listed(watching, {&w.updating});
+    w.update(4, 5);
+    drain(w.updating);
+  }
   EXPECT_TRUE(watching.told == std::vector<const Stream*>({&w.updating}));
 }
 
@@ -132,7 +117,7 @@ TEST(Update, LeavesResultsWhereTheCapturePutThem) {
   begin_update(w.updating, w.graph, w.stores);
   submit(w.updating, kStore, {word(w.other.data()), 9});
   end_update(w.updating);
-  wait(w.updating);
+  drain(w.updating);
   w.replayed();
 
   EXPECT_EQ(w.result[0], 9);
@@ -154,44 +139,38 @@ TEST(Update, GivesTasksWordsOfZeros) {
     w.updating.commit(s);
   }
   end_update(w.updating);
-  wait(w.updating);
-  EXPECT_TRUE(w.replayed() == Values({8, 8, 3}));
+  drain(w.updating);
+  EXPECT_EQ(w.replayed(), Numbers({8, 8, 3}));
 }
 
 TEST(Update, ChangesNothingWhenTheOperatorsAreOthers) {
   World w;
-  const auto attempt = [&](const auto& group, auto submissions) {
+  // Between a begin and an end, of `group`.
+  const auto expect = [&](const std::string& says, const auto& group,
+                          const std::function<void(Stream&)>& submissions) {
     begin_update(w.updating, w.graph, group);
-    submissions();
-    const std::string why = refused([&] { end_update(w.updating); });
+    submissions(w.updating);
+    EXPECT_REFUSED(end_update(w.updating), says);
     EXPECT_TRUE(w.updating.sink() == nullptr);
-    wait(w.updating);
-    EXPECT_TRUE(w.replayed() == Values({1, 2, 3}));
+    drain(w.updating);
+    EXPECT_EQ(w.replayed(), Numbers({1, 2, 3}));
     EXPECT_EQ(w.result[0], 7);
-    return why;
   };
-  EXPECT_TRUE(contains(attempt(w.group,
-                               [&] {
-                                 submit(w.updating, kAppend, {word(&w.got), 4});
-                                 submit(w.updating, kNothing, {0, 0});
-                               }),
-                       "is test::nothing, not test::append"));
-  EXPECT_TRUE(contains(
-      attempt(w.group, [&] { submit(w.updating, kAppend, {word(&w.got), 4}); }),
-      "1 operators were called, the group has 2"));
+  expect("is test::nothing, not test::append", w.group, [&](Stream& stream) {
+    append(stream, w.got, 4);
+    submit(stream, kNothing, {0, 0});
+  });
+  expect("1 operators were called, the group has 2", w.group,
+         [&](Stream& stream) { append(stream, w.got, 4); });
   for (const npu_kernel* kernel : {&kStoreLonger, &kStoreNarrower})
-    EXPECT_TRUE(contains(
-        attempt(w.stores,
-                [&] { submit(w.updating, *kernel, {word(&w.other), 1}); }),
-        "has tensors of other shapes"));
-  EXPECT_TRUE(contains(attempt(w.stores,
-                               [&] {
-                                 Event event(Timing::kOn);
-                                 event.record(w.updating);
-                                 submit(w.updating, kStore,
-                                        {word(w.result.data()), 1});
-                               }),
-                       "an event with timing"));
+    expect("has tensors of other shapes", w.stores, [&](Stream& stream) {
+      submit(stream, *kernel, {word(&w.other), 1});
+    });
+  expect("an event with timing", w.stores, [&](Stream& stream) {
+    Event event(Timing::kOn);
+    event.record(stream);
+    submit(stream, kStore, {word(w.result.data()), 1});
+  });
 }
 
 TEST(Update, IsRefusedWhereItHasNoMeaning) {
@@ -200,21 +179,20 @@ TEST(Update, IsRefusedWhereItHasNoMeaning) {
   const auto begin = [](Stream& stream, Graph& graph, const auto& group) {
     return refused([&] { begin_update(stream, graph, group); });
   };
-  EXPECT_TRUE(contains(begin(w.updating, empty, w.group), "no finished"));
-  EXPECT_TRUE(contains(begin(w.updating, w.graph, another.group),
-                       "not of the graph's capture"));
-  EXPECT_TRUE(contains(begin(w.captured, w.graph, w.group),
-                       "was captured on this stream"));
-  EXPECT_TRUE(contains(refused([&] { end_update(w.updating); }), "without"));
+  EXPECT_CONTAINS(begin(w.updating, empty, w.group), "no finished");
+  EXPECT_CONTAINS(begin(w.updating, w.graph, another.group),
+                  "not of the graph's capture");
+  EXPECT_CONTAINS(begin(w.captured, w.graph, w.group),
+                  "was captured on this stream");
+  EXPECT_REFUSED(end_update(w.updating), "without");
 
   begin_update(w.updating, w.graph, w.group);
-  EXPECT_TRUE(
-      contains(begin(w.updating, w.graph, w.group), "has an update under way"));
-  EXPECT_TRUE(contains(
-      refused([&] { w.updating.wait_for(w.captured, w.captured.tail()); }),
-      "a wait between"));
+  EXPECT_CONTAINS(begin(w.updating, w.graph, w.group),
+                  "has an update under way");
+  EXPECT_REFUSED(w.updating.wait_for(w.captured, w.captured.tail()),
+                 "a wait between");
   w.graph.reset();
-  EXPECT_TRUE(contains(refused([&] { end_update(w.updating); }), "is gone"));
+  EXPECT_REFUSED(end_update(w.updating), "is gone");
   EXPECT_TRUE(w.updating.sink() == nullptr);
 }
 
@@ -223,11 +201,11 @@ TEST(Update, IsRefusedWhereItsGraphIsDestroyedMeanwhile) {
   auto w = std::make_unique<World>();
   Stream& updating = w->updating;
   begin_update(updating, w->graph, w->group);
-  submit(updating, kAppend, {word(&w->got), 4});
+  append(updating, w->got, 4);
   w.reset();
   collect_graphs();
   submit(updating, kAppend, {0, 5});
-  EXPECT_TRUE(contains(refused([&] { end_update(updating); }), "is gone"));
+  EXPECT_REFUSED(end_update(updating), "is gone");
   EXPECT_TRUE(updating.sink() == nullptr);
 }
 
@@ -238,8 +216,8 @@ TEST(Update, RefusesTheHandleOfAnEarlierCapture) {
   w.graph.reset();
   collect_graphs();
   w.capture();
-  EXPECT_TRUE(contains(refused([&] { begin_update(w.updating, w.graph, old); }),
-                       "not of the graph's capture"));
+  EXPECT_REFUSED(begin_update(w.updating, w.graph, old),
+                 "not of the graph's capture");
 }
 
 // A group that a handle keeps takes no replay with it.
@@ -248,10 +226,9 @@ TEST(Update, ThatIsQueuedOutlivesItsGraph) {
   Stream& updating = w->updating;
   Gate gate;
   hold(updating, gate);
-  w->append(4, 5);
+  w->update(4, 5);
   w.reset();
-  gate.open();
-  wait(updating);
+  drain(updating, gate);
   collect_graphs();
 }
 

@@ -1,14 +1,5 @@
 // Words that tasks set and wait for, and what others see of such a wait.
 #include "csrc/interop/flag.h"
-
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -16,7 +7,7 @@ namespace {
 
 struct World {
   Flag flag{0};
-  std::vector<uint64_t> got;
+  Numbers got;
   Stream setting{0, 1, 0, StreamMode::kQueued};
   Stream waiting{0, 2, 0, StreamMode::kQueued};
 
@@ -45,9 +36,9 @@ void until_held(const Stream& stream) {
 TEST(Flag, IsTakenByOneTaskForEachTimeItIsSet) {
   World w;
   w.take();
-  submit(w.waiting, kAppend, {word(&w.got), 1});
+  append(w.waiting, w.got, 1);
   w.take();
-  submit(w.waiting, kAppend, {word(&w.got), 2});
+  append(w.waiting, w.got, 2);
   until_held(w.waiting);
   EXPECT_EQ(w.waiting.retired().value(), 0);
   w.set(1);
@@ -56,7 +47,7 @@ TEST(Flag, IsTakenByOneTaskForEachTimeItIsSet) {
   EXPECT_EQ(w.flag.value(), 0);
   w.set(1);
   drain(w.waiting);
-  EXPECT_TRUE(w.got == std::vector<uint64_t>({1, 2}));
+  EXPECT_EQ(w.got, Numbers({1, 2}));
   EXPECT_EQ(w.flag.value(), 0);
 }
 
@@ -93,8 +84,7 @@ TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
   while (!block.held_by.load()) std::this_thread::yield();
   EXPECT_EQ(block.held_by.load(), 1 + 1);
   EXPECT_EQ(block.held_until.load(), 2);
-  gate.open();
-  drain(w.waiting);
+  drain(w.waiting, gate);
   EXPECT_TRUE(!held(w.waiting));
   EXPECT_EQ(block.held_by.load(), 0);
   EXPECT_EQ(block.held_until.load(), 0);
@@ -153,9 +143,8 @@ TEST(Flag, FailsWhoWaitsForASetThatWasDropped) {
       w.fail(gate);
       takes ? w.set(value) : w.set(7, 7);
       takes ? w.take() : w.reach(7);
-      submit(w.waiting, kAppend, {word(&w.got), 1});
-      gate.open();
-      drain(w.waiting);
+      append(w.waiting, w.got, 1);
+      drain(w.waiting, gate);
       expect_dropped(w.waiting, takes ? "external" : "interprocess");
       EXPECT_TRUE(w.got.empty());
       EXPECT_EQ(w.flag.value(), takes ? kDown : 7);
@@ -167,8 +156,7 @@ TEST(Flag, WhoseLaterRecordIsReachedHasNotFailed) {
   Gate gate;
   w.fail(gate);
   w.set(7, 7);
-  gate.open();
-  drain(w.setting);
+  drain(w.setting, gate);
   Stream another(0, 3, 0, StreamMode::kQueued);
   submit(another, kSetFlag, {word(&w.flag), 8, 8});
   w.reach(8);

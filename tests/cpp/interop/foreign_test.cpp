@@ -1,17 +1,8 @@
 // Foreign work: when it runs, and when its state is released.
 #include "csrc/interop/foreign.h"
-
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "csrc/observe/observer.h"
 #include "csrc/observe/work_names.h"
-#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
-#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/task_sink.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -33,14 +24,17 @@ ForeignWork work(State& state) {
   return {"test::foreign", run, release, &state, {}};
 }
 TEST(Foreign, RunsOnceAndIsReleasedAfterThat) {
-  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
-    Stream stream(0, 70, 0, mode);
-    State state;
-    EXPECT_TRUE(submit_foreign(stream, work(state)));
-    drain(stream);
-    EXPECT_TRUE(state.runs == 1 && state.releases == 1);
-    EXPECT_TRUE(!stream.failed());
-  }
+  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline})
+    for (const bool released : {true, false}) {
+      Stream stream(0, 70, 0, mode);
+      State state;
+      ForeignWork its = work(state);
+      if (!released) its.release = nullptr;
+      EXPECT_TRUE(submit_foreign(stream, its));
+      drain(stream);
+      EXPECT_TRUE(state.runs == 1 && state.releases == released);
+      EXPECT_TRUE(!stream.failed());
+    }
 }
 
 TEST(Foreign, FailsItsStreamWithItsText) {
@@ -53,20 +47,6 @@ TEST(Foreign, FailsItsStreamWithItsText) {
   EXPECT_EQ(stream.error()->text, "foreign");
   EXPECT_EQ(stream.error()->op, "test::foreign");
   EXPECT_EQ(state.releases, 1);
-}
-
-TEST(Foreign, IsReleasedWhereItNeverRuns) {
-  Stream stream(0, 70, 0, StreamMode::kQueued);
-  State dropped, refused;
-  Gate gate;
-  submit(stream, kGate, {word(&gate)});
-  submit(stream, kFail, {NPU_ERROR});
-  EXPECT_TRUE(submit_foreign(stream, work(dropped)));
-  gate.open();
-  drain(stream);
-  EXPECT_TRUE(dropped.runs == 0 && dropped.releases == 1);
-  EXPECT_TRUE(!submit_foreign(stream, work(refused)));
-  EXPECT_TRUE(refused.runs == 0 && refused.releases == 1);
 }
 
 // The object of a running task stays while many more are submitted and the
@@ -87,29 +67,18 @@ TEST(Foreign, IsKeptWhileItRuns) {
 
   std::vector<State> others(300);
   for (State& other : others) submit_foreign(stream, work(other));
-  held.gate.open();
-  drain(stream);
+  drain(stream, held.gate);
 
   EXPECT_TRUE(held.runs == 1 && held.releases == 1);
   for (const State& other : others)
     EXPECT_TRUE(other.runs == 1 && other.releases == 1);
 }
 
-TEST(Foreign, NeedsNoRelease) {
-  Stream stream(0, 70, 0, StreamMode::kQueued);
-  State state;
-  ForeignWork without = work(state);
-  without.release = nullptr;
-  EXPECT_TRUE(submit_foreign(stream, without));
-  drain(stream);
-  EXPECT_TRUE(state.runs == 1 && state.releases == 0);
-}
-
 // The first word of the task is the work itself.
 TEST(Foreign, ShowsObserversWhatItTouches) {
   struct Seen final : Observer {
     std::vector<npu_view> views;
-    std::vector<uint64_t> words;
+    Numbers words;
     bool submitted(Stream&, uint64_t, const Task& task) override {
       for (uint32_t i = 0; i < task.kernel->n_views; ++i) {
         views.push_back(task.kernel->views[i]);
@@ -119,20 +88,17 @@ TEST(Foreign, ShowsObserversWhatItTouches) {
     }
   } seen;
   Stream stream(0, 70, 0, StreamMode::kQueued);
-  list_observer(seen, true);
-  stream.look_for_observers();
   State state;
   float a[6], b[3];
   ForeignWork both = work(state);
   both.views = {{a, {2, 3}, {3, 1}, 4, NPU_READ}, {b, {3}, {1}, 4, NPU_WRITE}};
-  submit_foreign(stream, both);
-  drain(stream);
-  stream.stop();
-  list_observer(seen, false);
-
-  EXPECT_EQ(seen.views.size(), 2);
-  EXPECT_EQ(seen.words[0], word(a));
-  EXPECT_EQ(seen.words[1], word(b));
+  {
+    const Listed listed(seen, {&stream});
+    submit_foreign(stream, both);
+    drain(stream);
+    stream.stop();
+  }
+  EXPECT_EQ(seen.words, Numbers({word(a), word(b)}));
   EXPECT_TRUE(seen.views[0].ndim == 2 && seen.views[1].ndim == 1);
   EXPECT_TRUE(seen.views[0].access == NPU_READ &&
               seen.views[1].access == NPU_WRITE);
@@ -159,25 +125,6 @@ TEST(Foreign, NamesCanBeReadByOtherProcesses) {
   EXPECT_EQ(found, 1);
 }
 
-// A capture that has ended meanwhile, or has no memory, takes no task.
-TEST(Foreign, IsReleasedWhereACaptureRefusesIt) {
-  struct Refusing final : TaskSink {
-    void open(Stream&, uint32_t, Submission&) override {
-      throw std::runtime_error("refused");
-    }
-    void close(Stream&, Submission&) noexcept override {}
-    uint64_t mark(Stream&) override { return 0; }
-    void wait(Stream&, Stream&, uint64_t) override {}
-    void host_waits(const Stream&, WaitReason) override {}
-  } refusing;
-  Stream stream(0, 70, 0, StreamMode::kQueued);
-  State state;
-  stream.set_sink(&refusing);
-  EXPECT_THROWS(submit_foreign(stream, work(state)), std::runtime_error);
-  stream.set_sink(nullptr);
-  EXPECT_TRUE(state.runs == 0 && state.releases == 1);
-}
-
 TEST(Foreign, OfAnotherKernelHasNoEnd) {
   EXPECT_TRUE(captured_work(&kNothing).kernel == nullptr);
 }
@@ -189,22 +136,20 @@ struct Kept {
 };
 
 TEST(DeferredDelete, KeepsWhatAStreamMayStillUse) {
-  Stream one(0, 71, 0, StreamMode::kQueued), two(0, 72, 0, StreamMode::kQueued);
+  Streams s;
   DeferredDelete<Kept> deferred;
   int gone = 0;
-  submit(one, kNothing, {});
-  drain(one);
-  Gate gate;
-  submit(two, kGate, {word(&gate)});
-  deferred.after({&one, 1}, std::make_unique<Kept>(gone));
-  const auto both = [&](std::vector<StreamPoint>& points) {
-    points = {{&one, 1}, {&two, 1}};
-  };
-  deferred.after(both, std::make_unique<Kept>(gone));
+  EXPECT_TRUE(works(s.one));
+  submit(s.two, kGate, {word(&s.gate)});
+  deferred.after({&s.one, 1}, std::make_unique<Kept>(gone));
+  deferred.after(
+      [&](std::vector<StreamPoint>& points) {
+        points = {{&s.one, 1}, {&s.two, 1}};
+      },
+      std::make_unique<Kept>(gone));
   deferred.collect();
   EXPECT_EQ(gone, 1);
-  gate.open();
-  drain(two);
+  drain(s.two, s.gate);
   deferred.collect();
   EXPECT_EQ(gone, 2);
 }
@@ -229,8 +174,7 @@ TEST(DeferredDelete, CollectsByItselfWhenItIsFull) {
   EXPECT_EQ(gone, 64);
   keep(1, 0);
   EXPECT_EQ(gone, 64 + 128);
-  gate.open();
-  drain(stream);
+  drain(stream, gate);
   deferred.collect();
   EXPECT_EQ(gone, 64 + 128 + 64);
 }

@@ -1,19 +1,8 @@
 // Replays that are interrupted, and pools in a process with two devices. Each
 // test forks, so none may use a stream in the process itself.
-#include <stdlib.h>
-
-#include <vector>
-
-#include "csrc/base/hooks.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
-#include "csrc/engine/switches.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"
-#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -52,14 +41,9 @@ void interrupt() { throw std::runtime_error("interrupted"); }
 
 bool replay_is_interrupted(Graph& graph, Stream& stream) {
   hooks = {.check_interrupt = interrupt};
-  bool thrown = false;
-  try {
-    replay(graph, stream);
-  } catch (const std::runtime_error&) {
-    thrown = true;
-  }
+  const bool threw = !thrown([&] { replay(graph, stream); }).empty();
   hooks = {};
-  return thrown;
+  return threw;
 }
 
 void fill_behind(Gate& gate, Stream& stream) {
@@ -67,43 +51,33 @@ void fill_behind(Gate& gate, Stream& stream) {
   while (stream.tail() < stream.capacity()) submit(stream, kNothing, {});
 }
 
-// Ctrl-C while the queue of the second stream is full.
-TEST_ALONE(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
+// Ctrl-C while the queue of the stream that it is replayed on is full, or that
+// of the second stream.
+void interrupted_while_full(bool first) {
   static Gate gate;
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  capture_two_lanes(graph, a, b, got);
-  fill_behind(gate, b);
-  const bool thrown = replay_is_interrupted(graph, a);
-  EXPECT_TRUE(thrown);
-  submit(a, kNothing, {});
-  wait(a);  // does not wait for a stream that is given nothing
-  EXPECT_TRUE(got.empty());
-  EXPECT_TRUE(!a.failed());
+  Lanes l;
+  capture_two_lanes(l.graph, l.a, l.b, l.got);
+  fill_behind(gate, first ? l.a : l.b);
+  EXPECT_TRUE(replay_is_interrupted(l.graph, l.a));
+  if (first) {
+    EXPECT_EQ(l.b.tail(), 0);
+  } else {
+    submit(l.a, kNothing, {});
+    drain(l.a);  // does not wait for a stream that is given nothing
+    EXPECT_TRUE(l.got.empty() && !l.a.failed());
+  }
   gate.open();
-  replay(graph, a);
-  wait(a);
-  wait(b);
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+  l.replay();
+  l.settle();
+  EXPECT_EQ(l.got, Numbers({1, 2, 3}));
 }
 
-// Ctrl-C while the queue of the stream that it is replayed on is full.
+TEST_ALONE(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
+  interrupted_while_full(false);
+}
+
 TEST_ALONE(Graph, InterruptedBeforeItsFirstStreamLeavesNothingBehind) {
-  static Gate gate;
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  capture_two_lanes(graph, a, b, got);
-  fill_behind(gate, a);
-  const bool thrown = replay_is_interrupted(graph, a);
-  EXPECT_TRUE(thrown);
-  EXPECT_EQ(b.tail(), 0);
-  gate.open();
-  replay(graph, a);
-  wait(a);
-  wait(b);
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+  interrupted_while_full(true);
 }
 
 // Else one rank would number its later collectives differently.
@@ -136,29 +110,26 @@ TEST_ALONE(Graph, InterruptedTakesNoNumbers) {
   gate.open();
   replay(one, a);
   replay(two, a);
-  wait(a);
-  wait(b);
+  drain(a);
+  drain(b);
   EXPECT_EQ(reserved, 6);
 }
 
 // Interrupted in launch-blocking mode, where the replay is queued.
 TEST_ALONE(Graph, CountsAReplayWhoseWaitIsInterrupted) {
   static Gate gate;
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream(), &c = side_stream();
-  Graph graph;
-  capture_two_lanes(graph, a, b, got);
-  hold(a, gate);
+  Lanes l;
+  Stream& c = side_stream();
+  capture_two_lanes(l.graph, l.a, l.b, l.got);
+  hold(l.a, gate);
   set_launch_blocking(true);
-  const bool thrown = replay_is_interrupted(graph, a);
+  EXPECT_TRUE(replay_is_interrupted(l.graph, l.a));
   set_launch_blocking(false);
-  EXPECT_TRUE(thrown);
-  replay(graph, c);
+  replay(l.graph, c);
   EXPECT_EQ(c.tail(), 2);  // a wait for the first, which is held
-  gate.open();
-  wait(c);
-  wait(a);
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3, 1, 2, 3}));
+  drain(c, gate);
+  drain(l.a);
+  EXPECT_EQ(l.got, Numbers({1, 2, 3, 1, 2, 3}));
 }
 
 }  // namespace

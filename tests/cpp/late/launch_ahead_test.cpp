@@ -1,48 +1,33 @@
 // Tasks on a device on which they end when the test says so.
 #include "csrc/taskqueue/launch_ahead.h"
-
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/event.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
-#include "tests/cpp/kernels.h"
 #include "tests/drivers/by_hand.h"
 
 namespace npu {
 namespace {
 
-using Numbers = std::vector<uint64_t>;
-
 constexpr uint64_t kLongestNs = 100'000'000'000;
 
 void submit_five(Stream& stream, Numbers& got) {
-  for (uint64_t i = 0; i < 5; ++i)
-    EXPECT_TRUE(submit(stream, kAppend, {word(&got), i}));
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_TRUE(append(stream, got, i));
 }
 
 TEST(LaunchAhead, StartsTasksBehindOnesThatHaveNotEnded) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  Numbers got;
-  submit_five(stream, got);
+  Streams s;
+  submit_five(s.one, s.got);
 
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
-  EXPECT_EQ(stream.retired().value(), 0);
+  EXPECT_EQ(s.one.retired().value(), 0);
 
   by_hand::end(2);
-  EXPECT_TRUE(stream.retired().sleep(2, kLongestNs));
-  EXPECT_EQ(stream.retired().value(), 2);
-  EXPECT_TRUE(got == Numbers({0, 1}));
+  EXPECT_TRUE(s.one.retired().sleep(2, kLongestNs));
+  EXPECT_EQ(s.one.retired().value(), 2);
+  EXPECT_EQ(s.got, Numbers({0, 1}));
 
   by_hand::end(3);
-  drain(stream);
-  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
+  drain(s.one);
+  EXPECT_EQ(s.got, Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(LaunchAhead, AnEventIsDoneWhenWhatIsBeforeItHasEnded) {
@@ -71,12 +56,12 @@ TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
   Stream first(0, 0, 0, StreamMode::kQueued);
   Stream second(0, 1, 0, StreamMode::kQueued);
   Numbers got;
-  submit(second, kAppend, {word(&got), 1});
+  append(second, got, 1);
   EXPECT_EQ(by_hand::wait_until_started(1), 1);
-  submit(first, kAppend, {word(&got), 2});
+  append(first, got, 2);
   EXPECT_EQ(by_hand::wait_until_started(2), 2);
   second.wait_for(first, first.tail());
-  submit(second, kAppend, {word(&got), 3});
+  append(second, got, 3);
 
   by_hand::end(1);
   EXPECT_TRUE(second.retired().sleep(1, kLongestNs));
@@ -87,7 +72,7 @@ TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
   by_hand::end(1);
   drain(second);
 
-  EXPECT_TRUE(got == Numbers({1, 2, 3}));
+  EXPECT_EQ(got, Numbers({1, 2, 3}));
 }
 
 // On a device that has room for two tasks.
@@ -103,36 +88,34 @@ void end_one_after_the_other(Stream& stream) {
 
 TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
   by_hand::set_room(2);
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  Numbers got;
-  submit_five(stream, got);
-  end_one_after_the_other(stream);
-  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
+  Streams s;
+  submit_five(s.one, s.got);
+  end_one_after_the_other(s.one);
+  EXPECT_EQ(s.got, Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
   const size_t resets = by_hand::wait_until_reset(0);
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  Numbers got;
-  submit_five(stream, got);
+  Streams s;
+  submit_five(s.one, s.got);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
 
   by_hand::end(1);
   by_hand::fail("lightning");
-  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
+  EXPECT_TRUE(s.one.retired().sleep(5, kLongestNs));
 
   EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
-  EXPECT_TRUE(got == Numbers({0}));
-  const auto error = stream.error();
+  EXPECT_EQ(s.got, Numbers({0}));
+  const auto error = s.one.error();
   EXPECT_TRUE(error && error->task == 1 && error->text == "lightning");
-  EXPECT_EQ(stream.block().dropped.load(), 3);
+  EXPECT_EQ(s.one.block().dropped.load(), 3);
 
-  stream.clear_error();
-  submit(stream, kAppend, {word(&got), 9});
+  s.one.clear_error();
+  append(s.one, s.got, 9);
   EXPECT_EQ(by_hand::wait_until_started(1), 1);
   by_hand::end(1);
-  drain(stream);
-  EXPECT_TRUE(got == Numbers({0, 9}));
+  drain(s.one);
+  EXPECT_EQ(s.got, Numbers({0, 9}));
 }
 
 struct FiveNodes {
@@ -140,34 +123,30 @@ struct FiveNodes {
   Stream& stream = side_stream();
   Graph graph;
   FiveNodes() {
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    submit_five(stream, got);
-    graph.capture_end(stream);
+    capture(graph, stream, [&] { submit_five(stream, got); });
+    replay(graph, stream);
   }
 };
 
 TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
   FiveNodes five;
-  replay(five.graph, five.stream);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(4);
   EXPECT_EQ(five.stream.retired().value(), five.stream.tail() - 1);
   by_hand::end(1);
   drain(five.stream);
-  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
+  EXPECT_EQ(five.got, Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(RunAhead, AReplayWaitsForRoom) {
   by_hand::set_room(2);
   FiveNodes five;
-  replay(five.graph, five.stream);
   end_one_after_the_other(five.stream);
-  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
+  EXPECT_EQ(five.got, Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(RunAhead, AFailureNamesTheNode) {
   FiveNodes five;
-  replay(five.graph, five.stream);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(2);
   by_hand::fail("lightning");
@@ -175,7 +154,7 @@ TEST(RunAhead, AFailureNamesTheNode) {
 
   const auto error = five.stream.error();
   EXPECT_TRUE(error && contains(error->text, "node 2, test::append"));
-  EXPECT_TRUE(five.got == Numbers({0, 1}));
+  EXPECT_EQ(five.got, Numbers({0, 1}));
   five.stream.clear_error();
 }
 

@@ -1,13 +1,8 @@
 // Allocators of a known size for the tests in this folder.
 #pragma once
 
-#include <stdlib.h>
-
-#include <string>
-
-#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/kernels.h"
 
 namespace npu::check {
 
@@ -31,6 +26,15 @@ inline Stream& second_stream() {
 inline Block* take(CachingAllocator& memory, size_t bytes, Stream& stream) {
   OutOfMemory why;
   return memory.allocate(bytes, stream, why);
+}
+
+// Where a block was that was taken and freed.
+inline void* take_and_free(CachingAllocator& memory, size_t bytes,
+                           Stream& stream) {
+  Block* const block = take(memory, bytes, stream);
+  void* const address = block->ptr;
+  memory.free(block);
+  return address;
 }
 
 }  // namespace npu::check

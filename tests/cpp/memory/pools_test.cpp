@@ -1,11 +1,5 @@
 // The memory of private pools and of captures: which requests it serves, and
 // when it goes back.
-#include <thread>
-#include <vector>
-
-#include "csrc/observe/observer.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 
 namespace npu {
@@ -159,33 +153,16 @@ TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
 TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
   auto memory = make_allocator();
   memory.hold_pool(7);
-  memory.free(take(memory, 4096, first_stream()));
+  take_and_free(memory, 4096, first_stream());
   memory.begin_capture(first_stream(), 7);
-  Block* captured = take(memory, 4096, first_stream());
-  void* address = captured->ptr;
+  void* address = take_and_free(memory, 4096, first_stream());
   EXPECT_EQ(pool_of(memory, address), 7);
   EXPECT_EQ(memory.reserved(), 4 * kMiB);
-  memory.free(captured);
   EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
   memory.end_capture(first_stream());
-
   Block* after = take(memory, 4096, first_stream());
   EXPECT_EQ(pool_of(memory, after->ptr), 0);
   EXPECT_TRUE(take(memory, 4096, second_stream())->ptr != address);
-}
-
-TEST(GraphPool, OfAnotherNumberIsAnother) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
-  memory.hold_pool(8);
-  void* addresses[3];
-  for (const uint64_t i : {0, 1, 2}) {
-    Block* block = take_captured(memory, i == 1 ? 8 : 7, 4096);
-    addresses[i] = block->ptr;
-    memory.free(block);
-  }
-  EXPECT_TRUE(addresses[0] != addresses[1]);
-  EXPECT_TRUE(addresses[0] == addresses[2]);
 }
 
 // Memory that is in use when the graphs are gone is ordinary memory from then
@@ -326,9 +303,8 @@ TEST(Observer, IsToldEachStepOfMemoryWithItsAddressAndSize) {
   Steps steps;
   auto memory = make_allocator();
   list_observer(steps, true);
-  Block* block = take(memory, 4000, second_stream());
-  const auto address = reinterpret_cast<uintptr_t>(block->ptr);
-  memory.free(block);
+  const auto address =
+      reinterpret_cast<uintptr_t>(take_and_free(memory, 4000, second_stream()));
   memory.empty_cache();
   memory.hold_pool(7);
   Block* own = take_private(memory, 7, 4000);
@@ -337,28 +313,25 @@ TEST(Observer, IsToldEachStepOfMemoryWithItsAddressAndSize) {
   submit(second_stream(), kGate, {word(&gate)});
   memory.record_stream(own, second_stream());
   memory.free(own);
-  gate.open();
-  drain(second_stream());
+  drain(second_stream(), gate);
   memory.stats();
   list_observer(steps, false);
 
-  const Action expected[] = {Action::kSegment,      Action::kAlloc,
-                             Action::kFree,         Action::kFreed,
-                             Action::kSegmentFreed, Action::kSegment,
-                             Action::kAlloc,        Action::kNoMemory,
-                             Action::kFree,         Action::kFreed};
-  EXPECT_EQ(steps.all.size(), std::size(expected));
-  for (size_t i = 0; i < steps.all.size(); ++i) {
-    EXPECT_TRUE(steps.all[i].action == expected[i]);
-    EXPECT_EQ(steps.all[i].device, 0);
+  std::vector<Action> actions;
+  for (const Steps::Step& step : steps.all) {
+    actions.push_back(step.action);
+    EXPECT_EQ(step.device, 0);
   }
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(steps.all[size_t(i)].address, address);
-  for (int i : {1, 2, 3}) {
-    EXPECT_EQ(steps.all[size_t(i)].bytes, 4096);
-    EXPECT_EQ(steps.all[size_t(i)].stream, second_stream().id());
+  using enum Action;
+  EXPECT_EQ(actions,
+            std::vector<Action>({kSegment, kAlloc, kFree, kFreed, kSegmentFreed,
+                                 kSegment, kAlloc, kNoMemory, kFree, kFreed}));
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(steps.all[i].address, address);
+  for (size_t i : {1, 2, 3}) {
+    EXPECT_EQ(steps.all[i].bytes, 4096);
+    EXPECT_EQ(steps.all[i].stream, second_stream().id());
   }
-  EXPECT_EQ(steps.all[0].bytes, 2 * kMiB);
-  EXPECT_EQ(steps.all[4].bytes, 2 * kMiB);
+  for (size_t i : {0, 4}) EXPECT_EQ(steps.all[i].bytes, 2 * kMiB);
   EXPECT_EQ(steps.all[4].stream, 0);  // of no stream
   EXPECT_EQ(steps.all[7].bytes, 2 * kTotal);
   EXPECT_EQ(steps.all[7].address, kTotal - 2 * kMiB);  // what is free

@@ -1,44 +1,14 @@
 // Which block serves a request, and what becomes of a block that is freed:
 // sizes, splitting, merging, forks, sharing with other processes.
-#include <fcntl.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <random>
-#include <thread>
-#include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/memory/settings.h"
 #include "csrc/taskqueue/sole_lock.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 
 namespace npu {
 namespace {
-
-TEST(Reuse, RoundsSizesTo512AndAlignsAddresses) {
-  auto memory = make_allocator();
-
-  Block* block = take(memory, 513, first_stream());
-  Block* exact = take(memory, 512, first_stream());
-
-  EXPECT_EQ(block->size, 1024);
-  EXPECT_EQ(block->requested, 513);
-  EXPECT_EQ(block->device, 0);
-  EXPECT_TRUE(block->stream == &first_stream());
-  EXPECT_EQ(exact->size, 512);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(block->ptr) % 512, 0);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(exact->ptr) % 512, 0);
-}
 
 // The rest of a block that was split has the same device and stream.
 TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
@@ -56,39 +26,22 @@ TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
 TEST(Reuse, GivesAFreedBlockToTheSameStreamAtOnce) {
   for (size_t bytes : {512ul, 1000ul, 1 * kMiB, 5 * kMiB, 30 * kMiB}) {
     auto memory = make_allocator();
-    Block* block = take(memory, bytes, first_stream());
-    void* address = block->ptr;
-
-    memory.free(block);
+    void* address = take_and_free(memory, bytes, first_stream());
 
     EXPECT_TRUE(take(memory, bytes, first_stream())->ptr == address);
   }
 }
 
-TEST(Reuse, DoesNotGiveAFreedBlockToAnotherStream) {
-  auto memory = make_allocator();
-  Block* block = take(memory, 4096, first_stream());
-  void* address = block->ptr;
-  memory.free(block);
-
-  Block* other = take(memory, 4096, second_stream());
-
-  EXPECT_TRUE(other->ptr != address);
-  EXPECT_EQ(memory.reserved(), 4 * kMiB);
-}
-
 TEST(Reuse, SizesSegmentsByTheRequest) {
-  struct Case {
-    size_t bytes, segment;
-  };
-  for (Case c : {Case{1, 2 * kMiB}, Case{kMiB, 2 * kMiB},
-                 Case{kMiB + 1, 20 * kMiB}, Case{10 * kMiB - 512, 20 * kMiB},
-                 Case{10 * kMiB, 10 * kMiB}, Case{11 * kMiB, 12 * kMiB}}) {
+  for (const auto& [bytes, segment] : {std::pair{size_t{1}, 2 * kMiB},
+                                       {kMiB, 2 * kMiB},
+                                       {kMiB + 1, 20 * kMiB},
+                                       {10 * kMiB - 512, 20 * kMiB},
+                                       {10 * kMiB, 10 * kMiB},
+                                       {11 * kMiB, 12 * kMiB}}) {
     auto memory = make_allocator();
-
-    take(memory, c.bytes, first_stream());
-
-    EXPECT_EQ(memory.reserved(), c.segment);
+    take(memory, bytes, first_stream());
+    EXPECT_EQ(memory.reserved(), segment);
   }
 }
 
@@ -123,10 +76,7 @@ TEST(Reuse, MergesSmallBlocksBeforeTheCacheGrows) {
     blocks.push_back(take(memory, 512, first_stream()));
   EXPECT_EQ(memory.reserved(), 2 * kMiB);
   for (Block* block : blocks) memory.free(block);
-
-  Block* merged = take(memory, kMiB, first_stream());
-
-  EXPECT_EQ(merged->size, kMiB);
+  EXPECT_EQ(take(memory, kMiB, first_stream())->size, kMiB);
   EXPECT_EQ(memory.reserved(), 2 * kMiB);
 }
 
@@ -146,26 +96,20 @@ TEST(Reuse, FindsABlockInUseByItsFirstByteOnly) {
 
 TEST(Reuse, ThreadsNeverShareABlock) {
   auto memory = make_allocator();
-  constexpr int kThreads = 3, kRounds = 4000;
-  std::vector<std::jthread> threads;
-  for (int id = 0; id < kThreads; ++id) {
-    threads.emplace_back([&memory, id] {
-      Block* held[8] = {};
-      for (int i = 0; i < kRounds; ++i) {
-        Block*& slot = held[(i * 5 + id) % 8];
-        if (slot) {
-          EXPECT_EQ(*static_cast<int*>(slot->ptr), id);
-          memory.free(slot);
-        }
-        slot = take(memory, 512u << (i + id) % 5, first_stream());
-        *static_cast<int*>(slot->ptr) = id;
+  on_threads(3, [&memory](int id) {
+    Block* held[8] = {};
+    for (int i = 0; i < 4000; ++i) {
+      Block*& slot = held[(i * 5 + id) % 8];
+      if (slot) {
+        EXPECT_EQ(*static_cast<int*>(slot->ptr), id);
+        memory.free(slot);
       }
-      for (Block* block : held)
-        if (block) memory.free(block);
-    });
-  }
-  threads.clear();
-
+      slot = take(memory, 512u << (i + id) % 5, first_stream());
+      *static_cast<int*>(slot->ptr) = id;
+    }
+    for (Block* block : held)
+      if (block) memory.free(block);
+  });
   EXPECT_EQ(memory.allocated(), 0);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 0);
@@ -199,9 +143,7 @@ TEST(Edges, WhatTheDriverRefusedIsNotCountedAsHeld) {
 TEST(Edges, MemoryIsOfAStreamAndNotOfItsNumber) {
   Stream twin(0, first_stream().id(), 0, StreamMode::kQueued);
   auto memory = make_allocator();
-  Block* block = take(memory, 512, first_stream());
-  void* address = block->ptr;
-  memory.free(block);
+  void* address = take_and_free(memory, 512, first_stream());
 
   EXPECT_TRUE(take(memory, 512, twin)->ptr != address);
   EXPECT_TRUE(take(memory, 512, first_stream())->ptr == address);
@@ -246,6 +188,7 @@ TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   auto memory = make_allocator();
   memory.free(take(memory, 38 * kMiB, first_stream()));
   auto s = memory.stats();
+  EXPECT_EQ(s["max_split_size"], 40 * kMiB);
   EXPECT_EQ(s["oversize_allocations.allocated"], 0);
   EXPECT_EQ(s["oversize_segments.allocated"], 0);
 
@@ -491,9 +434,7 @@ TEST(Share, EndsWithTheSegment) {
 TEST(Share, SaysWhatItCannotShare) {
   CachingAllocator memory = make_allocator();
   int mine = 0;
-
   const auto shared = memory.share(&mine);
-
   EXPECT_EQ(shared.handle, -1);
   EXPECT_EQ(shared.why, "it is no memory of the caching allocator");
   EXPECT_TRUE(!memory.is_shared(&mine));

@@ -1,13 +1,5 @@
 // What is counted, also where there is no memory left, and what is said then.
-#include <array>
-#include <map>
-#include <string>
-#include <thread>
-
 #include "csrc/memory/settings.h"
-#include "csrc/stats/segment.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 
 namespace npu {
@@ -18,6 +10,7 @@ TEST(MemoryStats, HasTorchsKeys) {
 
   const auto stats = memory.stats();
 
+  EXPECT_EQ(stats.at("max_split_size"), -1);  // none is set
   EXPECT_EQ(stats.size(), 9 * 3 * 4 + 2 * 4 + 6);
   for (const char* key :
        {"allocation.all.current", "segment.small_pool.peak",
@@ -218,7 +211,7 @@ TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
       "capacity of 256.00 MiB of which 136.00 MiB is free."));
   for (const char* part : {"105.00 MiB is allocated", "15.00 MiB is reserved",
                            "PYTORCH_NPU_ALLOC_CONF"})
-    EXPECT_TRUE(text.find(part) != std::string::npos);
+    EXPECT_CONTAINS(text, part);
   for (Block* block : blocks) memory.free(block);
 }
 
@@ -227,7 +220,7 @@ TEST(OutOfMemory, WritesSizesAsPeopleReadThem) {
     OutOfMemory why{bytes, 1 << 20, 0, 1 << 20, 0, 0, 3};
     const std::string text = why.message();
     EXPECT_TRUE(text.find("at most") == std::string::npos);
-    EXPECT_TRUE(text.find("NPU 3 has") != std::string::npos);
+    EXPECT_CONTAINS(text, "NPU 3 has");
     const size_t from = text.find("allocate ") + 9;
     return text.substr(from, text.find(". ", from) - from);
   };
@@ -271,7 +264,7 @@ TEST(OutOfMemory, TheFractionLimitsWhatIsReserved) {
   OutOfMemory why;
   EXPECT_TRUE(memory.allocate(512, first_stream(), why) == nullptr);
   EXPECT_EQ(why.limit, 64 * kMiB);
-  EXPECT_TRUE(why.message().find("at most 64.00 MiB") != std::string::npos);
+  EXPECT_CONTAINS(why.message(), "at most 64.00 MiB");
 
   memory.set_fraction(1.0);
   EXPECT_EQ(memory.fraction(), 1.0);

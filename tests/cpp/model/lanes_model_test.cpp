@@ -2,7 +2,7 @@
 // after those that it waits for, and a lane that ends early releases the
 // others.
 #include "csrc/graph/lane.h"
-#include "tests/cpp/model/expect.h"
+#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {

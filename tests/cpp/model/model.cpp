@@ -1,11 +1,7 @@
-#include "tests/cpp/model/model.h"
-
 #include <setjmp.h>
-#include <stdlib.h>
 #include <ucontext.h>
 
-#include <algorithm>
-#include <vector>
+#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
@@ -43,7 +39,7 @@ struct Location {
   std::vector<Message> history;
   int label = 0;
   bool ended = false;
-  detail::Access used;
+  Explorer::Access used;
 };
 
 // Memory that a program has allocated: kept until the execution is over, so
@@ -88,7 +84,7 @@ bool releases(std::memory_order order) {
          order == std::memory_order_seq_cst;
 }
 
-class Machine {
+class Machine final : public Explorer {
  public:
   Outcome explore(const Limits& limits, const Mutant& mutant, Fences fences,
                   const std::function<std::unique_ptr<Program>()>& make) {
@@ -104,7 +100,7 @@ class Machine {
     return outcome;
   }
 
-  int new_location(uint64_t value) {
+  int new_location(uint64_t value) override {
     if (n_locations_ == kMaxLocations) abort();
     Location& location = locations_[n_locations_];
     location.history.clear();
@@ -114,17 +110,17 @@ class Machine {
     location.used = {};
     return n_locations_++;
   }
-  void end_location(int at) {
+  void end_location(int at) override {
     if (current_ < 0) return;
     expect_ordered(locations_[at].used,
                    "data race: an atomic ends while it is used");
     locations_[at].ended = true;
   }
-  void set_label(int location, int label) {
+  void set_label(int location, int label) override {
     locations_[location].label = label;
   }
 
-  uint64_t load(int at, std::memory_order order) {
+  uint64_t load(int at, std::memory_order order) override {
     Location& location = use(at);
     const int newest = int(location.history.size()) - 1;
     if (current_ < 0) return location.history[size_t(newest)].value;
@@ -139,7 +135,7 @@ class Machine {
     return message.value + (lies ? mutant_.amount : 0);
   }
 
-  void store(int at, uint64_t value, std::memory_order order) {
+  void store(int at, uint64_t value, std::memory_order order) override {
     Location& location = use(at);
     if (hit(location, Operation::kStore, Effect::kSkip)) return;
     append(
@@ -147,13 +143,14 @@ class Machine {
         releases(order) && !hit(location, Operation::kStore, Effect::kRelax));
   }
 
-  uint64_t read_modify_write(int at, detail::Change change, uint64_t operand,
-                             std::memory_order order) {
+  uint64_t read_modify_write(int at, Change change, uint64_t operand,
+                             std::memory_order order) override {
     return exchange_newest(use(at), at, change, operand, order);
   }
 
   bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
-                        std::memory_order success, std::memory_order failure) {
+                        std::memory_order success,
+                        std::memory_order failure) override {
     Location& location = use(at);
     const Message& newest = location.history.back();
     if (newest.value != expected) {
@@ -169,7 +166,7 @@ class Machine {
     return true;
   }
 
-  void fence(bool heavy) {
+  void fence(bool heavy) override {
     if (current_ < 0) return;
     step();
     if (mutant_.label == kFenceLabel) return;
@@ -188,14 +185,14 @@ class Machine {
   }
 
   // The kernel compares with the newest value, under its own lock.
-  void futex_wait(int at, uint64_t expected) {
+  void futex_wait(int at, uint64_t expected) override {
     step();
     if (locations_[at].history.back().value != expected) return;
     me().state = State::kAsleep;
     me().asleep_on = at;
     leave();
   }
-  void futex_wake_all(int at) {
+  void futex_wake_all(int at) override {
     step();
     if (hit(locations_[at], Operation::kWake, Effect::kSkip)) return;
     for (int t = 0; t < n_threads_; ++t)
@@ -203,9 +200,9 @@ class Machine {
         threads_[t].state = State::kReady;
   }
 
-  int current() const { return current_; }
+  int thread_id() const override { return current_; }
 
-  bool may_fence() const { return fences_ != Fences::kNone; }
+  bool may_fence() const override { return fences_ != Fences::kNone; }
   void yield() {
     me().state = State::kYielding;
     leave();
@@ -219,15 +216,15 @@ class Machine {
     go_to(main_);  // the execution is over; its fibers are dropped
   }
 
-  void plain_read(const void* at, detail::Access& reads,
-                  const detail::Access& writes) {
+  void plain_read(const void* at, Access& reads,
+                  const Access& writes) override {
     if (current_ < 0) return;
     expect_allocated(at);
     expect_ordered(writes, "data race: a read is not ordered after a write");
     reads.clock[current_] = me().knows.clock[current_];
   }
-  void plain_write(const void* at, const detail::Access& reads,
-                   detail::Access& writes) {
+  void plain_write(const void* at, const Access& reads,
+                   Access& writes) override {
     if (current_ < 0) return;
     expect_allocated(at);
     expect_ordered(writes, "data race: two writes are not ordered");
@@ -235,11 +232,11 @@ class Machine {
     writes.clock[current_] = me().knows.clock[current_];
   }
 
-  void* allocate(size_t bytes) {
+  void* allocate(size_t bytes) override {
     blocks_.push_back({std::make_unique<char[]>(bytes), bytes});
     return blocks_.back().memory.get();
   }
-  void deallocate(void* memory) {
+  void deallocate(void* memory) override {
     expect_allocated(memory);
     for (Allocation& block : blocks_)
       if (block.memory.get() == memory) block.freed = true;
@@ -283,13 +280,13 @@ class Machine {
       me().knows.seen[at] = uint16_t(locations_[at].history.size() - 1);
   }
 
-  void expect_ordered(const detail::Access& accesses, const char* text) {
+  void expect_ordered(const Access& accesses, const char* text) {
     for (int t = 0; t < n_threads_; ++t)
       if (t != current_ && accesses.clock[t] > me().knows.clock[t])
         violate(text);
   }
 
-  uint64_t exchange_newest(Location& location, int at, detail::Change change,
+  uint64_t exchange_newest(Location& location, int at, Change change,
                            uint64_t operand, std::memory_order order) {
     const Message old = location.history.back();
     if (hit(location, Operation::kReadModifyWrite, Effect::kSkip))
@@ -461,39 +458,6 @@ Outcome explore(const Limits& limits, const Mutant& mutant, Fences fences,
 void violate(const std::string& text) { machine.violate(text); }
 void yield() { machine.yield(); }
 
-namespace detail {
+Explorer& explorer = machine;
 
-int new_location(uint64_t value) { return machine.new_location(value); }
-void end_location(int at) { machine.end_location(at); }
-void set_label(int at, int label) { machine.set_label(at, label); }
-uint64_t load(int at, std::memory_order order) {
-  return machine.load(at, order);
-}
-void store(int at, uint64_t value, std::memory_order order) {
-  machine.store(at, value, order);
-}
-uint64_t read_modify_write(int at, Change change, uint64_t operand,
-                           std::memory_order order) {
-  return machine.read_modify_write(at, change, operand, order);
-}
-bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
-                      std::memory_order success, std::memory_order failure) {
-  return machine.compare_exchange(at, expected, desired, success, failure);
-}
-int thread_id() { return machine.current(); }
-void light_fence() { machine.fence(false); }
-void heavy_fence() { machine.fence(true); }
-bool may_fence() { return machine.may_fence(); }
-void futex_wait(int at, uint64_t expected) { machine.futex_wait(at, expected); }
-void futex_wake_all(int at) { machine.futex_wake_all(at); }
-void plain_read(const void* at, Access& reads, const Access& writes) {
-  machine.plain_read(at, reads, writes);
-}
-void plain_write(const void* at, const Access& reads, Access& writes) {
-  machine.plain_write(at, reads, writes);
-}
-void* allocate(size_t bytes) { return machine.allocate(bytes); }
-void deallocate(void* memory) { machine.deallocate(memory); }
-
-}  // namespace detail
 }  // namespace npu::model

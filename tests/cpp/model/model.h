@@ -14,13 +14,8 @@
 // freed and for being left at the end.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "csrc/base/futex.h"
+#include "tests/cpp/check.h"
 
 namespace npu::model {
 
@@ -86,59 +81,64 @@ inline void require(bool condition, const char* text) {
 // A polling loop's turn: goes on once there is something new to see.
 void yield();
 
-namespace detail {
-int new_location(uint64_t value);
-void end_location(int location);
-void set_label(int location, int label);
-uint64_t load(int location, std::memory_order order);
-void store(int location, uint64_t value, std::memory_order order);
-// Replaces the newest value v by change(v, *operand) and returns v.
-using Change = uint64_t (*)(uint64_t, uint64_t);
-uint64_t read_modify_write(int location, Change change, uint64_t operand,
-                           std::memory_order order);
-bool compare_exchange(int location, uint64_t& expected, uint64_t desired,
-                      std::memory_order success, std::memory_order failure);
-void light_fence();
-void heavy_fence();
-int thread_id();
-bool may_fence();
-void futex_wait(int location, uint64_t expected);
-void futex_wake_all(int location);
+// What model.cpp explores with.
+class Explorer {
+ public:
+  // Replaces the newest value v by change(v, *operand) and returns v.
+  using Change = uint64_t (*)(uint64_t, uint64_t);
+  struct Access {
+    uint32_t clock[kMaxThreads] = {};
+  };
 
-struct Access {
-  uint32_t clock[kMaxThreads] = {};
+  virtual int new_location(uint64_t value) = 0;
+  virtual void end_location(int location) = 0;
+  virtual void set_label(int location, int label) = 0;
+  virtual uint64_t load(int location, std::memory_order order) = 0;
+  virtual void store(int location, uint64_t value, std::memory_order order) = 0;
+  virtual uint64_t read_modify_write(int location, Change change,
+                                     uint64_t operand,
+                                     std::memory_order order) = 0;
+  virtual bool compare_exchange(int location, uint64_t& expected,
+                                uint64_t desired, std::memory_order success,
+                                std::memory_order failure) = 0;
+  virtual void fence(bool heavy) = 0;
+  virtual int thread_id() const = 0;
+  virtual bool may_fence() const = 0;
+  virtual void futex_wait(int location, uint64_t expected) = 0;
+  virtual void futex_wake_all(int location) = 0;
+  virtual void plain_read(const void* at, Access& reads,
+                          const Access& writes) = 0;
+  virtual void plain_write(const void* at, const Access& reads,
+                           Access& writes) = 0;
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void deallocate(void* memory) = 0;
 };
-void plain_read(const void* at, Access& reads, const Access& writes);
-void plain_write(const void* at, const Access& reads, Access& writes);
-
-void* allocate(size_t bytes);
-void deallocate(void* memory);
-}  // namespace detail
+extern Explorer& explorer;
 
 // Stands in for std::atomic.
 template <typename T>
 class Atomic {
  public:
-  Atomic(T value = T{}) : location_(detail::new_location(uint64_t(value))) {}
-  ~Atomic() { detail::end_location(location_); }
+  Atomic(T value = T{}) : location_(explorer.new_location(uint64_t(value))) {}
+  ~Atomic() { explorer.end_location(location_); }
   Atomic(const Atomic&) = delete;
 
-  void label(int label) { detail::set_label(location_, label); }
+  void label(int label) { explorer.set_label(location_, label); }
   int location() const { return location_; }
 
   T load(std::memory_order order) const {
-    return T(detail::load(location_, order));
+    return T(explorer.load(location_, order));
   }
   void store(T value, std::memory_order order) {
-    detail::store(location_, uint64_t(value), order);
+    explorer.store(location_, uint64_t(value), order);
   }
   T exchange(T value, std::memory_order order) {
-    return T(detail::read_modify_write(
+    return T(explorer.read_modify_write(
         location_, [](uint64_t, uint64_t to) { return to; }, uint64_t(value),
         order));
   }
   T fetch_add(T value, std::memory_order order) {
-    return T(detail::read_modify_write(
+    return T(explorer.read_modify_write(
         location_, [](uint64_t v, uint64_t by) { return v + by; },
         uint64_t(value), order));
   }
@@ -149,7 +149,7 @@ class Atomic {
       T& expected, T desired, std::memory_order success,
       std::memory_order failure = std::memory_order_relaxed) {
     uint64_t seen = uint64_t(expected);
-    const bool done = detail::compare_exchange(
+    const bool done = explorer.compare_exchange(
         location_, seen, uint64_t(desired), success, failure);
     expected = T(seen);
     return done;
@@ -168,7 +168,7 @@ template <typename T>
 class Plain {
  public:
   explicit Plain(T value = T{}) { set(value); }
-  ~Plain() { detail::plain_write(this, reads_, writes_); }
+  ~Plain() { explorer.plain_write(this, reads_, writes_); }
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain& other) { return *this = other.get(); }
   Plain& operator=(T value) {
@@ -178,24 +178,24 @@ class Plain {
   operator T() const { return get(); }
 
   void set(T value) {
-    detail::plain_write(this, reads_, writes_);
+    explorer.plain_write(this, reads_, writes_);
     value_ = value;
   }
   T get() const {
-    detail::plain_read(this, reads_, writes_);
+    explorer.plain_read(this, reads_, writes_);
     return value_;
   }
 
  private:
   T value_;
-  mutable detail::Access reads_;
-  detail::Access writes_;
+  mutable Explorer::Access reads_;
+  Explorer::Access writes_;
 };
 
 // What derives from it is looked after from new to delete.
 struct Allocated {
-  static void* operator new(size_t bytes) { return detail::allocate(bytes); }
-  static void operator delete(void* at) { detail::deallocate(at); }
+  static void* operator new(size_t bytes) { return explorer.allocate(bytes); }
+  static void operator delete(void* at) { explorer.deallocate(at); }
 };
 
 // Stands in for npu::EventFd.
@@ -205,11 +205,11 @@ class EventFd {
   // Relaxed: the kernel promises no order.
   void signal() {
     count_.fetch_add(1, std::memory_order_relaxed);
-    detail::futex_wake_all(fd());
+    explorer.futex_wake_all(fd());
   }
   void clear() { count_.exchange(0, std::memory_order_relaxed); }
   // Returns once the descriptor is readable.
-  static void poll(int fd) { detail::futex_wait(fd, 0); }
+  static void poll(int fd) { explorer.futex_wait(fd, 0); }
 
  private:
   Atomic<uint64_t> count_;
@@ -238,18 +238,18 @@ struct System {
   using WakePlacement = model::WakePlacement;
 
   // Larger than the numbers that stand for no thread (SoleUser).
-  static uint64_t this_thread() { return 100 + uint64_t(detail::thread_id()); }
+  static uint64_t this_thread() { return 100 + uint64_t(explorer.thread_id()); }
   static void let_others_run() { yield(); }
-  static bool may_fence() { return detail::may_fence(); }
+  static bool may_fence() { return explorer.may_fence(); }
   static void nap() { yield(); }
-  static void light_fence() { detail::light_fence(); }
-  static void heavy_fence() { detail::heavy_fence(); }
+  static void light_fence() { explorer.fence(false); }
+  static void heavy_fence() { explorer.fence(true); }
   static Woken futex_wait(const void* word, uint32_t expected, uint64_t) {
-    detail::futex_wait(location(word), expected);
+    explorer.futex_wait(location(word), expected);
     return Woken::kMaybeChanged;
   }
   static void futex_wake_all(const void* word) {
-    detail::futex_wake_all(location(word));
+    explorer.futex_wake_all(location(word));
   }
 
  private:
@@ -257,5 +257,66 @@ struct System {
     return static_cast<const Atomic<uint32_t>*>(word)->location();
   }
 };
+
+// Explores programs, and checks what is found in them.
+
+using enum Operation;
+using enum Effect;
+
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+inline constexpr auto kAcquire = std::memory_order_acquire;
+inline constexpr auto kRelease = std::memory_order_release;
+
+inline constexpr Mutant kNoFence{kFenceLabel, kFence, kSkip};
+
+// Explores Tested(args...).
+template <typename Tested, typename... Args>
+Outcome explored(const Limits& limits, const Mutant& mutant, Fences fences,
+                 const Args&... args) {
+  return explore(limits, mutant, fences,
+                 [&] { return std::make_unique<Tested>(args...); });
+}
+
+inline void report(const char* name, const Outcome& outcome) {
+  printf("       %s: %llu executions%s%s\n", name,
+         static_cast<unsigned long long>(outcome.executions),
+         outcome.violation.empty() ? "" : ": ", outcome.violation.c_str());
+}
+
+template <typename Tested, typename... Args>
+void expect_correct(const char* name, const Limits& limits, Fences fences,
+                    const Args&... args) {
+  const Outcome outcome = explored<Tested>(limits, Mutant{}, fences, args...);
+  report(name, outcome);
+  if (!outcome.violation.empty()) check::fail(name, 0, outcome.violation);
+}
+
+// The same, with membarrier.
+template <typename Tested, typename... Args>
+void expect_correct(const char* name, const Limits& limits,
+                    const Args&... args) {
+  expect_correct<Tested>(name, limits, Fences::kAsymmetric, args...);
+}
+
+inline void expect_found(const char* name, const Outcome& outcome) {
+  report(name, outcome);
+  if (outcome.violation.empty())
+    check::fail(name, 0, "a planted bug is not found");
+}
+
+// A bug that is planted in the tested code.
+struct Planted {
+  const char* name;
+  Mutant mutant;
+};
+
+template <typename Tested, typename... Args>
+void expect_each_found(const Limits& limits,
+                       std::initializer_list<Planted> bugs,
+                       const Args&... args) {
+  for (const Planted& bug : bugs)
+    expect_found(bug.name, explored<Tested>(limits, bug.mutant,
+                                            Fences::kAsymmetric, args...));
+}
 
 }  // namespace npu::model

@@ -1,10 +1,9 @@
 // Runs the code of waiters and completion ports under every schedule within the
 // bounds: each completion that add() promises is delivered once, and its memory
 // is freed once, after its last use.
-#include "csrc/taskqueue/waiters.h"
-
 #include "csrc/taskqueue/stream.h"
-#include "tests/cpp/model/expect.h"
+#include "csrc/taskqueue/waiters.h"
+#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {

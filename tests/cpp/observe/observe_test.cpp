@@ -1,28 +1,7 @@
 // The list of observers, and the records of tasks in traces.
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/clock.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
-#include "csrc/observe/observer.h"
 #include "csrc/observe/trace.h"
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
-#include "tests/cpp/temporary_folder.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
@@ -83,6 +62,11 @@ TraceFile* opened(const std::string& path) {
                       MAP_SHARED, fd, 0);
   close(fd);
   return static_cast<TraceFile*>(memory);
+}
+// Where it is written when no folder is asked for.
+std::string own_trace() {
+  return "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid()) + "/" +
+         std::to_string(getpid());
 }
 // A folder in which this process writes its trace.
 struct Traces : TemporaryFolder {
@@ -162,13 +146,8 @@ TEST_ALONE(Trace, SaysWhichLineLaunchedATask) {
   const Traces traces;
   publish_site(3, "train.py:7 in step");
   Stream& stream = next_stream(0, StreamPool::kNormal);
-  for (const uint32_t at : {3u, 0u, 4u, uint32_t(kMaxSites)}) {
-    Submission s;
-    EXPECT_TRUE(stream.begin(0, s, {at, 0}));
-    s.task->kernel = &kNothing;
-    stream.commit(s);
-    stream.after_commit(s);
-  }
+  for (const uint32_t at : {3u, 0u, 4u, uint32_t(kMaxSites)})
+    EXPECT_TRUE(submit(stream, kNothing, {}, 0, {at, 0}));
   synchronize_device(0, WaitReason::kDeviceSync);
   TraceFile* const file = traces.mine();
   const auto seen = records(*ring_of(*file, 0, stream.id()), 4);
@@ -213,23 +192,18 @@ TEST(Trace, StaysInTheFolderThatAskedForItOnly) {
   });
   EXPECT_EQ(asked.code, 0);
   int files = 0;
-  for (const auto& file : std::filesystem::directory_iterator(traces.path)) {
-    ++files;
-    EXPECT_TRUE(opened(file.path()) != nullptr);
-  }
+  for (const auto& file : std::filesystem::directory_iterator(traces.path))
+    files += opened(file.path()) != nullptr;
   EXPECT_EQ(files, 1);
 
-  const std::string own =
-      "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid());
   const auto ended = in_child([&] {
     submit(current_stream(0), kNothing, {});
-    const std::string path = own + "/" + std::to_string(getpid());
     if (trace_wanted()) return 1;
-    fputs(path.c_str(), stderr);
-    return access(path.c_str(), F_OK);
+    fputs(own_trace().c_str(), stderr);
+    return access(own_trace().c_str(), F_OK);
   });
   EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(ended.err.starts_with(own + "/"));
+  EXPECT_TRUE(ended.err.starts_with("/dev/shm/"));
   EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
 }
 
@@ -238,13 +212,10 @@ TEST(Trace, OfALivingProcessStaysWhereItIsWhenAnotherOneStarts) {
   if (pipe(opened) || pipe(others)) abort();
   const auto living = [&] {
     submit(current_stream(0), kNothing, {});
-    const std::string path = "/dev/shm/npu_dispatch-trace-" +
-                             std::to_string(getuid()) + "/" +
-                             std::to_string(getpid());
-    char byte = access(path.c_str(), F_OK) ? 'n' : 'y';
+    char byte = access(own_trace().c_str(), F_OK) ? 'n' : 'y';
     if (write(opened[1], &byte, 1) != 1 || read(others[0], &byte, 1) != 1)
       return 1;
-    return access(path.c_str(), F_OK) ? 2 : 0;
+    return access(own_trace().c_str(), F_OK) ? 2 : 0;
   };
   const auto starting = [&] {
     submit(current_stream(0), kNothing, {});
@@ -275,9 +246,7 @@ TEST_ALONE(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {
     synchronize_device(0, WaitReason::kDeviceSync);
   };
   run(40);
-  TraceFile* const file =
-      opened("/dev/shm/npu_dispatch-trace-" + std::to_string(getuid()) + "/" +
-             std::to_string(getpid()));
+  TraceFile* const file = opened(own_trace());
   EXPECT_TRUE(ring_of(*file, 0, 0) == nullptr);
   file->header.wanted.store(1);
   run(3 * kSamplePeriod);  // the next sampled task notices

@@ -1,14 +1,8 @@
 // Which CPUs a thread has while it sleeps and after it was moved, and who
 // decides that.
-#include <unistd.h>
-
-#include <thread>
-
 #include "csrc/base/futex.h"
 #include "csrc/placement/wake_placement.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
-#include "tests/cpp/placement/cpus.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
@@ -53,16 +47,12 @@ TEST(AffinityLoan, AWakerNarrowsWhatTheOwnerSetMeanwhile) {
   EXPECT_TRUE(equal(loan.owners(), cpus({1, 3})));
 }
 
-TEST(AffinityLoan, NothingIsSetWhereOneCpuIsLeft) {
-  AffinityLoan loan;
-  EXPECT_TRUE(!loan.narrow(cpus({2}), 2));
-  EXPECT_TRUE(!loan.end(cpus({2})));
-}
-
-TEST(AffinityLoan, NothingIsSetForAWakerOnAnotherCpu) {
+TEST(AffinityLoan, NothingIsSetForAWakerOnAnotherCpuNorWhereOneCpuIsLeft) {
   AffinityLoan loan;
   for (const int waker : {2, -1, CPU_SETSIZE})
     EXPECT_TRUE(!loan.narrow(cpus({1, 3}), waker) && !loan.lent());
+  EXPECT_TRUE(!loan.narrow(cpus({2}), 2) && !loan.lent());
+  EXPECT_TRUE(!loan.end(cpus({2})));
 }
 
 TEST(AffinityLoan, WhatCouldNotBeSetIsNotOurs) {
@@ -70,12 +60,6 @@ TEST(AffinityLoan, WhatCouldNotBeSetIsNotOurs) {
   EXPECT_TRUE(loan.narrow(cpus({0, 1}), 1));
   EXPECT_TRUE(!loan.end(cpus({0, 1})) && !loan.lent());
   EXPECT_TRUE(equal(loan.owners(), cpus({0, 1})));
-}
-
-cpu_set_t allowed() {
-  cpu_set_t cpus;
-  EXPECT_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
-  return cpus;
 }
 
 // Sleeps once between before_sleep() and after_sleep(). Returns the CPUs that
@@ -95,17 +79,15 @@ Sleep sleep_once(WakePlacement& placement, int& waker_cpu, bool moved = false) {
     word.store(1, std::memory_order_release);
     futex_wake_all(&word);
     while (word.load(std::memory_order_acquire) != 2) futex_wait(&word, 1, 0);
-    sleep.woken = allowed();
+    sleep.woken = allowed_cpus();
     placement.after_sleep();
-    sleep.after = allowed();
+    sleep.after = allowed_cpus();
   });
   while (word.load(std::memory_order_acquire) != 1) futex_wait(&word, 0, 0);
   // Stay where we are, so that the CPU can be compared.
-  const cpu_set_t before = allowed();
-  cpu_set_t one;
-  CPU_ZERO(&one);
+  const cpu_set_t before = allowed_cpus();
   waker_cpu = sched_getcpu();
-  CPU_SET(waker_cpu, &one);
+  const cpu_set_t one = cpus({waker_cpu});
   sched_setaffinity(0, sizeof one, &one);
   placement.before_wake();
   sched_setaffinity(0, sizeof before, &before);
@@ -117,7 +99,7 @@ Sleep sleep_once(WakePlacement& placement, int& waker_cpu, bool moved = false) {
 }
 
 TEST_ALONE(WakePlacement, KeepsTheSleeperOffTheWakersCpuWhileItSleeps) {
-  const cpu_set_t all = allowed();
+  const cpu_set_t all = allowed_cpus();
   WakePlacement placement;
   int cpu;
   const Sleep sleep = sleep_once(placement, cpu);
@@ -129,10 +111,8 @@ TEST_ALONE(WakePlacement, KeepsTheSleeperOffTheWakersCpuWhileItSleeps) {
 }
 
 TEST_ALONE(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
-  const cpu_set_t all = allowed();
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(sched_getcpu(), &one);
+  const cpu_set_t all = allowed_cpus();
+  const cpu_set_t one = cpus({sched_getcpu()});
   sched_setaffinity(0, sizeof one, &one);
   WakePlacement placement;
   int cpu;
@@ -143,7 +123,7 @@ TEST_ALONE(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
 }
 
 TEST_ALONE(WakePlacement, WhatTheOwnerSetWhileItSleptStays) {
-  const cpu_set_t all = allowed();
+  const cpu_set_t all = allowed_cpus();
   if (CPU_COUNT(&all) < 2) return;
   WakePlacement placement;
   int cpu;

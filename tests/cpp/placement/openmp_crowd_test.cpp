@@ -1,14 +1,6 @@
 // When OpenMP's teams are made and ended, with a libgomp that counts its calls.
 #include "csrc/placement/openmp_crowd.h"
-
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <atomic>
-
-#include "csrc/base/clock.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
 
 namespace {
 

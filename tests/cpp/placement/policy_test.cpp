@@ -1,18 +1,11 @@
 // What is decided about cores: from what a machine says about itself, how many
 // there are to share, how much spinning and interrupting a process may do, and
 // whether somebody else needs a core.
-#include <stdlib.h>
-
-#include <algorithm>
-#include <vector>
-
+#include "csrc/placement/policy.h"
 #include "csrc/placement/launcher_placement.h"
 #include "csrc/placement/machine.h"
-#include "csrc/placement/policy.h"
 #include "csrc/placement/tuning.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
-#include "tests/cpp/temporary_folder.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {

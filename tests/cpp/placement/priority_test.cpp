@@ -1,22 +1,12 @@
 // How many cores a kernel may use, and what gives way where there is one.
-#include <sched.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
-#include <atomic>
-#include <thread>
-
-#include "csrc/base/clock.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/stream_pools.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/placement/machine.h"
 #include "csrc/placement/shared_loop.h"
-#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
@@ -56,36 +46,13 @@ TEST(CoreShare, IsNotLimitedWhereTheEnvironmentIsWrongAndSaysSo) {
     return core_share_here(8) == 8 ? 0 : 1;
   });
   EXPECT_EQ(refused.code, 0);
-  EXPECT_TRUE(refused.err.find("NPU_DISPATCH_CORES") != std::string::npos);
+  EXPECT_CONTAINS(refused.err, "NPU_DISPATCH_CORES");
 }
 
 TEST(CoreShare, CountsTheCoresThatTheProcessMayUse) {
-  cpu_set_t allowed;
-  EXPECT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  const cpu_set_t allowed = allowed_cpus();
   EXPECT_EQ(this_machine().cpus, CPU_COUNT(&allowed));
 }
-
-// words: atomic<int>*
-int run_count(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  reinterpret_cast<std::atomic<int>*>(words[0])->fetch_add(1);
-  return NPU_OK;
-}
-// Takes 100 us, then notes how far the other stream has come.
-// words: atomic<int>*, int*
-int run_look(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  for (const uint64_t start = now_ns(); now_ns() - start < 100'000;) pause();
-  *reinterpret_cast<int*>(words[1]) =
-      reinterpret_cast<std::atomic<int>*>(words[0])->load();
-  return NPU_OK;
-}
-// words: Gate*
-int run_open(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  reinterpret_cast<Gate*>(words[0])->open();
-  return NPU_OK;
-}
-constexpr npu_kernel kCount{run_count, "test::count", nullptr, 0};
-constexpr npu_kernel kLook{run_look, "test::look", nullptr, 0};
-constexpr npu_kernel kOpen{run_open, "test::open", nullptr, 0};
 
 constexpr int kNormalTasks = 3000;
 
@@ -96,9 +63,14 @@ struct OneCore {
   Stream& normal = next_stream(0, StreamPool::kNormal);
   std::atomic<int> count{0};  // of the normal stream's tasks
   int seen = 0;               // of them by the urgent stream
+  const std::function<void()> add = [this] { ++count; };
+  // Takes 100 us, then notes how far the other stream has come.
+  const std::function<void()> look = [this] {
+    for (const uint64_t start = now_ns(); now_ns() - start < 100'000;) pause();
+    seen = count.load();
+  };
   void count_normal_tasks() {
-    for (int i = 0; i < kNormalTasks; ++i)
-      submit(normal, kCount, {word(&count)});
+    for (int i = 0; i < kNormalTasks; ++i) submit(normal, kCall, {word(&add)});
   }
 };
 
@@ -108,12 +80,10 @@ TEST_ALONE(Priority, NormalTasksGiveWayWhereThereIsOneCore) {
   Gate gates[2];
   submit(w.urgent, kGate, {word(&gates[0])});
   submit(w.normal, kGate, {word(&gates[1])});
-  for (int i = 0; i < 100; ++i)
-    submit(w.urgent, kLook, {word(&w.count), word(&w.seen)});
+  for (int i = 0; i < 100; ++i) submit(w.urgent, kCall, {word(&w.look)});
   w.count_normal_tasks();
   for (Gate& gate : gates) gate.wait_until_entered();
-  for (Gate& gate : gates) gate.open();
-  drain(w.urgent);
+  for (Gate& gate : gates) drain(w.urgent, gate);
   drain(w.normal);
   EXPECT_EQ(w.count.load(), kNormalTasks);
   EXPECT_TRUE(w.seen < kNormalTasks / 2);
@@ -123,7 +93,8 @@ TEST_ALONE(Priority, AnUrgentTaskMayWaitForANormalOne) {
   OneCore w;
   Gate gate;
   hold(w.urgent, gate);
-  submit(w.normal, kOpen, {word(&gate)});
+  const std::function<void()> open = [&] { gate.open(); };
+  submit(w.normal, kCall, {word(&open)});
   drain(w.urgent);
 }
 
@@ -133,9 +104,8 @@ TEST_ALONE(Priority, AnUrgentStreamThatWaitsForANormalOneLeavesItTheCore) {
   submit(w.normal, kGate, {word(&gate)});
   w.count_normal_tasks();
   w.urgent.wait_for(w.normal, w.normal.tail());
-  submit(w.urgent, kLook, {word(&w.count), word(&w.seen)});
-  gate.open();
-  drain(w.urgent);
+  submit(w.urgent, kCall, {word(&w.look)});
+  drain(w.urgent, gate);
   EXPECT_EQ(w.seen, kNormalTasks);
 }
 

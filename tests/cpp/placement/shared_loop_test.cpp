@@ -1,13 +1,6 @@
 #include "csrc/placement/shared_loop.h"
-
-#include <atomic>
-#include <stdexcept>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/clock.h"
 #include "csrc/placement/helper.h"
-#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -21,21 +14,20 @@ void shared(int width, int pieces, const Piece& piece) {
       const_cast<Piece*>(&piece));
 }
 
+// Plain numbers: ThreadSanitizer sees whether the pieces are ordered with what
+// is before and after the loop.
+void run_each_piece_once(int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    const int n = 1 + round % 9;
+    std::vector<int> runs(size_t(n), round);
+    shared(1 + round % 4, n, [&](int i) { ++runs[size_t(i)]; });
+    EXPECT_EQ(runs, std::vector<int>(size_t(n), round + 1));
+  }
+}
+
+// Three launchers want the same helpers.
 TEST(SharedLoop, RunsEachPieceOnceAndSeesWhatItWrote) {
-  // Plain numbers: ThreadSanitizer sees whether the pieces are ordered with
-  // what is before and after the loop. Three launchers want the same helpers.
-  const auto launcher = [] {
-    for (int round = 0; round < 3000; ++round) {
-      const int n = 1 + round % 9;
-      std::vector<int> runs(size_t(n), round);
-      shared(1 + round % 4, n, [&](int i) { ++runs[size_t(i)]; });
-      EXPECT_TRUE(runs == std::vector<int>(size_t(n), round + 1));
-    }
-  };
-  std::thread second(launcher), third(launcher);
-  launcher();
-  second.join();
-  third.join();
+  on_threads(3, [](int) { run_each_piece_once(3000); });
 }
 
 TEST(SharedLoop, AHelperTakesPart) {
@@ -81,30 +73,19 @@ TEST(SharedLoop, AThreadThatWaitsTakesPartBeforeAnyHelper) {
 }
 
 TEST(SharedLoop, ThreadsThatWaitComeAndGo) {
-  // Plain numbers, as above. More threads than there are places.
+  // More threads than there are places.
   std::atomic<bool> stop{false};
-  std::vector<std::thread> waiting;
-  for (int i = 0; i < 10; ++i)
-    waiting.emplace_back([&stop, i] {
-      while (!stop) {
-        WaitingHelper helper;
-        for (int k = 0; k < i * 3; ++k)
-          if (!helper.help()) std::this_thread::yield();
-      }
-    });
-  const auto launcher = [] {
-    for (int round = 0; round < 1000; ++round) {
-      const int n = 1 + round % 9;
-      std::vector<int> runs(size_t(n), round);
-      shared(1 + round % 4, n, [&](int i) { ++runs[size_t(i)]; });
-      EXPECT_TRUE(runs == std::vector<int>(size_t(n), round + 1));
+  std::jthread launchers([&] {
+    on_threads(2, [](int) { run_each_piece_once(1000); });
+    stop = true;
+  });
+  on_threads(10, [&](int thread) {
+    while (!stop) {
+      WaitingHelper helper;
+      for (int k = 0; k < thread * 3; ++k)
+        if (!helper.help()) std::this_thread::yield();
     }
-  };
-  std::thread second(launcher);
-  launcher();
-  second.join();
-  stop = true;
-  for (std::thread& thread : waiting) thread.join();
+  });
 }
 
 TEST(Helper, WhoGoesLeavesTheLoopAndThePlace) {
@@ -167,17 +148,14 @@ TEST(SharedLoop, OfOnePieceOrOneThreadStaysOnItsThread) {
 TEST(SharedLoop, ThrowsWhatAPieceHasThrownOnceAllHaveRun) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<int> runs{0};
-    bool thrown = false;
-    try {
-      shared(3, 8, [&](int i) {
-        ++runs;
-        if (i == round % 8) throw std::runtime_error("piece");
-      });
-    } catch (const std::runtime_error& e) {
-      thrown = std::string(e.what()) == "piece";
-    }
-    EXPECT_TRUE(thrown);
-    EXPECT_TRUE(runs == 8);
+    EXPECT_EQ(thrown([&] {
+                shared(3, 8, [&](int i) {
+                  ++runs;
+                  if (i == round % 8) throw std::runtime_error("piece");
+                });
+              }),
+              "piece");
+    EXPECT_EQ(runs.load(), 8);
   }
 }
 

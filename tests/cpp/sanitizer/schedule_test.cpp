@@ -1,48 +1,31 @@
 // Which interleavings a schedule makes, and what it does between them.
 #include "csrc/sanitizer/schedule.h"
-
-#include <set>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/hooks.h"
 #include "csrc/interop/flag.h"
-#include "csrc/stats/segment.h"
-#include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/this_thread.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
-
-using Order = std::vector<uint64_t>;
 
 ScheduleOptions seeded(uint64_t seed, int changes = 0, uint64_t length = 0) {
   return {seed, changes, length, false};
 }
 
 // Two queued streams and an inline one, whose tasks a schedule runs.
-struct World {
-  explicit World(const ScheduleOptions& options) : schedule(options) {
+struct Scheduled {
+  explicit Scheduled(const ScheduleOptions& options) : schedule(options) {
     list_observer(schedule, true);
     for (Stream* s : {&one, &two, &direct}) s->look_for_observers();
   }
-  ~World() {
+  ~Scheduled() {
     schedule.drain();
     list_observer(schedule, false);
   }
   void append(Stream& stream, uint64_t value) {
-    submit(stream, kAppend, {word(&got), value});
-  }
-  void wait(Stream& stream) {
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    check::append(stream, got, value);
   }
 
-  Order got;
+  Numbers got;
   Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued};
   Stream direct{0, 92, 0, StreamMode::kInline};
   Schedule schedule;
@@ -51,7 +34,7 @@ struct World {
 // A seed by which neither stream runs before the host waits.
 uint64_t lagging_seed() {
   for (uint64_t seed = 1; seed < 100; ++seed) {
-    World w(seeded(seed));
+    Scheduled w(seeded(seed));
     w.append(w.one, 1);
     w.append(w.two, 2);
     if (w.got.empty()) return seed;
@@ -61,21 +44,21 @@ uint64_t lagging_seed() {
 }
 
 // The order in which four tasks on each of two streams run by that seed.
-Order order_of(const ScheduleOptions& options, uint64_t* trace = nullptr) {
-  World w(options);
+Numbers order_of(const ScheduleOptions& options, uint64_t* trace = nullptr) {
+  Scheduled w(options);
   for (uint64_t i = 0; i < 4; ++i) {
     w.append(w.one, 10 + i);
     w.append(w.two, 20 + i);
   }
-  w.wait(w.one);
-  w.wait(w.two);
+  drain(w.one);
+  drain(w.two);
   if (trace) *trace = w.schedule.trace();
   EXPECT_EQ(w.schedule.steps(), 16);
   return w.got;
 }
 
-Order of_stream(const Order& order, uint64_t tens) {
-  Order found;
+Numbers of_stream(const Numbers& order, uint64_t tens) {
+  Numbers found;
   for (const uint64_t value : order)
     if (value / 10 == tens) found.push_back(value);
   return found;
@@ -87,7 +70,7 @@ int direct_tasks_ = 0;
 TEST(Schedule, TellsWhenATaskHasRunOnTheThreadOfTheHost) {
   hooks.after_direct_task = [] { ++direct_tasks_; };
   {
-    World w({0, 8, 4, false});
+    Scheduled w({0, 8, 4, false});
     w.append(w.one, 1);
     EXPECT_EQ(direct_tasks_, 1);
   }
@@ -95,8 +78,8 @@ TEST(Schedule, TellsWhenATaskHasRunOnTheThreadOfTheHost) {
 }
 
 TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
-  World w({0, 8, 4, false});
-  Order expected;
+  Scheduled w({0, 8, 4, false});
+  Numbers expected;
   for (uint64_t i = 0; i < 40; ++i) {
     w.append(i % 2 ? w.one : w.two, i);
     expected.push_back(i);
@@ -105,15 +88,15 @@ TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
 }
 
 TEST(Schedule, RepeatsWhatItsSeedDoes) {
-  std::set<Order> orders;
+  std::set<Numbers> orders;
   std::set<uint64_t> traces;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     uint64_t trace = 0, again = 0;
-    const Order order = order_of(seeded(seed, 3, 16), &trace);
+    const Numbers order = order_of(seeded(seed, 3, 16), &trace);
     EXPECT_TRUE(order == order_of(seeded(seed, 3, 16), &again));
     EXPECT_EQ(trace, again);
-    EXPECT_TRUE(of_stream(order, 1) == Order({10, 11, 12, 13}));
-    EXPECT_TRUE(of_stream(order, 2) == Order({20, 21, 22, 23}));
+    EXPECT_EQ(of_stream(order, 1), Numbers({10, 11, 12, 13}));
+    EXPECT_EQ(of_stream(order, 2), Numbers({20, 21, 22, 23}));
     orders.insert(order);
     traces.insert(trace);
   }
@@ -124,14 +107,14 @@ TEST(Schedule, RepeatsWhatItsSeedDoes) {
 // Three priorities give six orders of host and streams. Where neither is above
 // the host, the higher one runs all that it has when the host waits.
 TEST(Schedule, WithoutChangesKeepsItsPriorities) {
-  std::set<Order> orders;
+  std::set<Numbers> orders;
   bool one_first = false, two_first = false;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
-    const Order order = order_of(seeded(seed));
+    const Numbers order = order_of(seeded(seed));
     EXPECT_TRUE(order == order_of(seeded(seed, 0, 16)));
     orders.insert(order);
-    one_first |= order == Order({10, 11, 12, 13, 20, 21, 22, 23});
-    two_first |= order == Order({20, 21, 22, 23, 10, 11, 12, 13});
+    one_first |= order == Numbers({10, 11, 12, 13, 20, 21, 22, 23});
+    two_first |= order == Numbers({20, 21, 22, 23, 10, 11, 12, 13});
   }
   EXPECT_TRUE(one_first && two_first);
   EXPECT_TRUE(orders.size() <= 6);
@@ -143,25 +126,25 @@ TEST(Schedule, ChangesThePriorityOfWhoeverMadeTheStep) {
   const uint64_t seed = lagging_seed();
   int earlier = 0;
   for (int changes = 1; changes <= 3; ++changes) {
-    World w({seed, changes, 1, false});  // all of them at the first step
+    Scheduled w({seed, changes, 1, false});  // all of them at the first step
     w.append(w.one, 1);
-    earlier += w.got == Order({1});
+    earlier += w.got == Numbers({1});
     EXPECT_EQ(w.schedule.steps(), 1 + w.got.size());
   }
   EXPECT_EQ(earlier, 3);
 }
 
 TEST(Schedule, RunsWhatTheHostWaitsForAndNothingBehindIt) {
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   for (uint64_t i = 0; i < 3; ++i) w.append(w.one, i);
   host_wait(w.one, 2, WaitReason::kStreamSync);
-  EXPECT_TRUE(w.got == Order({0, 1}));
-  w.wait(w.one);
-  EXPECT_TRUE(w.got == Order({0, 1, 2}));
+  EXPECT_EQ(w.got, Numbers({0, 1}));
+  drain(w.one);
+  EXPECT_EQ(w.got, Numbers({0, 1, 2}));
 }
 
 TEST(Schedule, RunsATaskAtEachPoll) {
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   for (uint64_t i = 0; i < 3; ++i) w.append(w.one, i);
   Event event(Timing::kOff);
   event.record(w.one);
@@ -173,29 +156,29 @@ TEST(Schedule, RunsATaskAtEachPoll) {
 
 TEST(Schedule, HoldsAStreamForAnotherInEveryInterleaving) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    World w(seeded(seed, 3, 12));
+    Scheduled w(seeded(seed, 3, 12));
     w.append(w.one, 1);
     w.two.wait_for(w.one, w.one.tail());
     w.append(w.two, 2);
     w.one.wait_for(w.two, w.two.tail());
     w.append(w.one, 3);
-    w.wait(w.one);
-    EXPECT_TRUE(w.got == Order({1, 2, 3}));
+    drain(w.one);
+    EXPECT_EQ(w.got, Numbers({1, 2, 3}));
   }
 }
 
 TEST(Schedule, RunsWhatADirectStreamWaitsFor) {
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   w.append(w.one, 1);
   w.direct.wait_for(w.one, w.one.tail());
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
   w.append(w.direct, 2);
-  EXPECT_TRUE(w.got == Order({1, 2}));
+  EXPECT_EQ(w.got, Numbers({1, 2}));
 }
 
 // A queued stream's wait runs nothing: its work may lag.
 TEST(Schedule, RunsNothingForTheWaitOfAQueuedStream) {
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   w.append(w.one, 1);
   w.two.wait_for(w.one, w.one.tail());
   EXPECT_TRUE(w.got.empty());
@@ -211,14 +194,14 @@ void set(Stream& stream, Flag& flag) {
 TEST(Schedule, RunsWhoRaisesTheFlagThatTheHostWaitsFor) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Flag flag{0};
-    World w(seeded(seed, 2, 8));
+    Scheduled w(seeded(seed, 2, 8));
     take(w.one, flag);
     w.append(w.one, 2);
     w.append(w.two, 1);
     set(w.two, flag);
-    w.wait(w.one);
+    drain(w.one);
     EXPECT_TRUE(!w.one.failed());
-    EXPECT_TRUE(w.got == Order({1, 2}));
+    EXPECT_EQ(w.got, Numbers({1, 2}));
   }
 }
 
@@ -226,20 +209,20 @@ TEST(Schedule, RunsWhoRaisesTheFlagThatTheHostWaitsFor) {
 // flag.
 TEST(Schedule, FailsAWaitForAFlagThatNobodyRaises) {
   Flag flag{0};
-  World w(seeded(7));
+  Scheduled w(seeded(7));
   take(w.one, flag);
   w.two.wait_for(w.one, w.one.tail());
   w.append(w.two, 1);
   EXPECT_TRUE(!w.one.failed());
-  w.wait(w.two);
+  drain(w.two);
   EXPECT_TRUE(w.one.failed() && w.two.failed());
-  EXPECT_TRUE(w.one.error()->text.find("would never end") != std::string::npos);
+  EXPECT_CONTAINS(w.one.error()->text, "would never end");
   EXPECT_TRUE(w.got.empty());
 }
 
 TEST(Schedule, FailsAFlagThatNobodyRaisesWhenItIsDrained) {
   Flag flag{0};
-  World w(seeded(7));
+  Scheduled w(seeded(7));
   take(w.one, flag);
   w.schedule.drain();
   EXPECT_TRUE(w.one.failed());
@@ -250,52 +233,38 @@ TEST(Schedule, FailsAFlagThatNobodyRaisesWhenItIsDrained) {
 // as soon as it can, although its stream lags behind the host.
 TEST(Schedule, RunsWhatIsAwaitedOnceItCan) {
   Flag flag{0};
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   take(w.one, flag);
   w.append(w.one, 1);
   w.schedule.host_awaits(w.one, w.one.tail());
   EXPECT_TRUE(!w.one.failed() && w.got.empty());
   set(w.two, flag);
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
   w.append(w.one, 2);  // awaited no longer
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
 }
 
 TEST(Schedule, LetsAThreadSleepForAFlagThatAnotherRaises) {
   Flag flag{0};
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   take(w.one, flag);
   w.append(w.one, 1);
   const Counter& waiting =
       segment().devices[0].waiting[int(WaitReason::kStreamSync)];
-  std::thread sleeper([&] { w.wait(w.one); });
+  std::thread sleeper([&] { drain(w.one); });
   while (!waiting.load()) std::this_thread::yield();
   EXPECT_TRUE(!w.one.failed() && w.got.empty());
   set(w.two, flag);
   sleeper.join();
   EXPECT_TRUE(!w.one.failed());
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
 }
-
-// words: World*. Launches on the other stream, and asks for it.
-int run_launches(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  World& w = *reinterpret_cast<World*>(words[0]);
-  w.append(w.two, 1);
-  Event event(Timing::kOff);
-  event.record(w.two);
-  EXPECT_TRUE(!event.done());
-  w.schedule.host_awaits(w.two, w.two.tail());
-  w.got.push_back(0);
-  return NPU_OK;
-}
-constexpr npu_kernel kLaunches{run_launches, "test::launches", nullptr, 0,
-                               NPU_KERNEL_ON_HOST};
 
 // Of two random numbers, each is the larger one in half of all cases.
 TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
   int above = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
-    World w(seeded(seed));
+    Scheduled w(seeded(seed));
     w.append(w.one, 1);
     above += !w.got.empty();
   }
@@ -304,7 +273,7 @@ TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
 
 TEST(Schedule, RunsWhatADirectStreamsFlagNeeds) {
   Flag flag{0};
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   EXPECT_TRUE(!w.schedule.flag_polled());
   set(w.one, flag);
   EXPECT_EQ(w.one.retired().value(), 0);
@@ -313,65 +282,73 @@ TEST(Schedule, RunsWhatADirectStreamsFlagNeeds) {
   EXPECT_TRUE(!w.direct.failed());
   w.append(w.two, 1);
   EXPECT_TRUE(w.schedule.flag_polled());
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
 }
 
 // Another thread may be about to submit it.
 TEST(Schedule, LetsTheHostWaitForWhatIsNotSubmittedYet) {
-  World w(seeded(lagging_seed()));
+  Scheduled w(seeded(lagging_seed()));
   w.schedule.host_waits(w.one, 1, WaitReason::kItem);
   w.schedule.host_waits(w.direct, 1, WaitReason::kItem);
   w.append(w.one, 1);
-  EXPECT_TRUE(w.got == Order({1}));
+  EXPECT_EQ(w.got, Numbers({1}));
 }
 
 TEST(Schedule, LeavesTheMemoryOfAFailedStream) {
   uint64_t memory = 1;
-  World w({lagging_seed(), 0, 0, true});
-  submit(w.one, kFail, {NPU_ERROR});
-  w.wait(w.one);
+  Scheduled w({lagging_seed(), 0, 0, true});
+  fail(w.one);
   w.schedule.freed(w.one, &memory, sizeof memory, FreedTo::kStream);
   EXPECT_EQ(memory, 1);
   EXPECT_EQ(w.one.tail(), 1);
 }
 
 TEST(Schedule, RunsNoTaskInsideOfAnother) {
-  World w(seeded(0));
-  submit(w.one, kLaunches, {word(&w)});
-  w.wait(w.two);
-  EXPECT_TRUE(w.got == Order({0, 1}));
+  Scheduled w(seeded(0));
+  // Launches on the other stream, and asks for it.
+  const std::function<void()> launch = [&] {
+    w.append(w.two, 1);
+    Event event(Timing::kOff);
+    event.record(w.two);
+    EXPECT_TRUE(!event.done());
+    w.schedule.host_awaits(w.two, w.two.tail());
+    w.got.push_back(0);
+  };
+  submit(w.one, kCallOnHost, {word(&launch)});
+  drain(w.two);
+  EXPECT_EQ(w.got, Numbers({0, 1}));
 }
 
 // Freed memory is overwritten when its stream comes to it.
 TEST(Schedule, PoisonsFreedMemoryInTheStreamsOrder) {
   uint64_t memory[4] = {1, 2, 3, 4};
   const uint64_t poison = ~uint64_t{0};
-  const auto freed = [&](bool wanted, auto before, Stream World::*stream,
+  const auto freed = [&](bool wanted, auto before, Stream Scheduled::*stream,
                          FreedTo where) {
     std::fill(memory, memory + 4, 1);
-    World w({lagging_seed(), 0, 0, wanted});
+    Scheduled w({lagging_seed(), 0, 0, wanted});
     before(w);
     w.schedule.freed(w.*stream, memory, 3 * sizeof *memory, where);
     EXPECT_EQ(memory[0], 1);  // nobody has come to it
-    w.wait(w.*stream);
+    drain(w.*stream);
     EXPECT_EQ(memory[3], 1);
     EXPECT_EQ(memory[0], memory[2]);
     return memory[0];
   };
-  const auto nothing = [](World&) {};
-  const auto recorded = [&](World& w) {
+  const auto nothing = [](Scheduled&) {};
+  const auto recorded = [&](Scheduled& w) {
     w.schedule.stream_recorded(w.two, memory);
   };
-  const auto both = [&](World& w) {
+  const auto both = [&](Scheduled& w) {
     w.schedule.stream_recorded(w.two, memory);
     w.schedule.freed(w.one, memory, 8, FreedTo::kStream);
   };
-  EXPECT_EQ(freed(true, nothing, &World::one, FreedTo::kStream), poison);
-  EXPECT_EQ(freed(false, nothing, &World::one, FreedTo::kStream), 1);
-  EXPECT_EQ(freed(true, nothing, &World::one, FreedTo::kGraph), 1);
-  EXPECT_EQ(freed(true, nothing, &World::direct, FreedTo::kStream), 1);
-  EXPECT_EQ(freed(true, recorded, &World::one, FreedTo::kStream), 1);
-  EXPECT_EQ(freed(true, both, &World::one, FreedTo::kStream), poison);
+  EXPECT_EQ(freed(true, nothing, &Scheduled::one, FreedTo::kStream), poison);
+  EXPECT_EQ(freed(false, nothing, &Scheduled::one, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, nothing, &Scheduled::one, FreedTo::kGraph), 1);
+  EXPECT_EQ(freed(true, nothing, &Scheduled::direct, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, recorded, &Scheduled::one, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, both, &Scheduled::one, FreedTo::kStream), poison);
 }
 
 // Whichever of the two is asked first.
@@ -385,10 +362,10 @@ TEST(Schedule, GoesOnBehindATaskThatAnotherObserverRefuses) {
   const uint64_t seed = lagging_seed();
   for (const bool first : {false, true}) {
     if (!first) list_observer(refuses, true);
-    World w(seeded(seed));
+    Scheduled w(seeded(seed));
     if (first) list_observer(refuses, true);
     EXPECT_THROWS(w.append(w.one, 1), std::runtime_error);
-    w.wait(w.one);
+    drain(w.one);
     EXPECT_TRUE(w.got.empty() && w.one.idle());
     list_observer(refuses, false);
   }

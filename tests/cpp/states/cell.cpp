@@ -1,14 +1,4 @@
 #include "tests/cpp/states/cell.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <exception>
-#include <mutex>
-
-#include "csrc/base/hooks.h"
 #include "csrc/driver/driver.h"
 #include "tests/cpp/no_memory.h"
 #include "tests/drivers/by_hand.h"
@@ -18,28 +8,11 @@ namespace {
 
 constexpr size_t kMostLaunches = 64;
 
-std::mutex& gil() {
-  static auto* const instance = new std::mutex;
-  return *instance;
-}
-thread_local bool holds_gil = false;
-
-void* release_gil() {
-  if (!holds_gil) return nullptr;
-  holds_gil = false;
-  gil().unlock();
-  return &gil();
-}
-void reacquire_gil(void*) {
-  gil().lock();
-  holds_gil = true;
-}
-
 void attempt(Cell& cell, uint64_t n, Launched& launched) {
   launched.as = As::kLeft;
   As as = As::kThrew;
   try {
-    const Gil held(cell.way.gil);
+    const check::Gil held(cell.way.gil);
     as = cell.way.launch(cell, n) ? As::kTaken : As::kRefused;
   } catch (const std::exception& e) {
     snprintf(launched.text, sizeof launched.text, "%s", e.what());
@@ -69,22 +42,10 @@ Device::~Device() {
   if (thread_.joinable()) thread_.join();
 }
 
-Gil::Gil(bool wanted) : wanted_(wanted) {
-  if (wanted_) reacquire_gil(nullptr);
-}
-Gil::~Gil() {
-  if (wanted_) release_gil();
-}
-
-NoGil::NoGil() : held_(release_gil()) {}
-NoGil::~NoGil() {
-  if (held_) reacquire_gil(nullptr);
-}
-
 Cell::Cell(const Way& way, uint32_t n_words) : way(way), n_words(n_words) {
   want.reserve(kMostLaunches);
   got.reserve(kMostLaunches);
-  if (way.gil) hooks = {release_gil, reacquire_gil};
+  if (way.gil) hooks = {check::Gil::release, check::Gil::reacquire};
   way.prepare(*this);
 }
 
@@ -108,7 +69,7 @@ void Cell::start(int times) {
 
 void Cell::settle() {
   if (caller_.joinable()) caller_.join();
-  const Gil held(way.gil);
+  const check::Gil held(way.gil);
   for (Stream* s : streams) check::drain(*s);
   EXPECT_EQ(handed_over.load(), released.load());
 }
@@ -135,7 +96,7 @@ void Cell::recover() {
   launch();
   EXPECT_EQ(launched.as.load(), As::kRefused);
   {
-    const Gil held(way.gil);
+    const check::Gil held(way.gil);
     for (Stream* s : streams) s->clear_error();
   }
   launch_again();

@@ -2,19 +2,9 @@
 // Each runs in a process of its own, so a cell that hangs or crashes is named.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "csrc/driver/driver.h"
 #include "csrc/graph/graph.h"
 #include "csrc/interop/foreign.h"
-#include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu::states {
@@ -27,11 +17,11 @@ struct Way {
   void (*prepare)(Cell&);
   // Launches the work on the calling thread, as number `n`. False: refused.
   bool (*launch)(Cell&, uint64_t n);
-  bool waits = false;    // a launch returns when the work is done
-  bool queued = true;    // a launcher runs the work
-  bool foreign = false;  // the work is a function of the host's
-  bool gil = false;      // launched and waited for by whoever holds the GIL
+  bool waits = false;  // a launch returns when the work is done
+  bool queued = true;  // a launcher runs the work
+  bool gil = false;    // launched and waited for by whoever holds the GIL
 };
+extern const Way ways[7];
 
 // What became of a launch.
 struct Launched {
@@ -83,9 +73,9 @@ struct Cell {
   const uint32_t n_words;
   bool behind_a_kernel = false;  // foreign work: of the device's
   Launched launched;
-  std::vector<uint64_t> want;  // what launches that were taken append
-  std::vector<uint64_t> got;   // what was run
-  std::atomic<int> runs{0};    // how much of it, for any thread
+  Numbers want;              // what launches that were taken append
+  Numbers got;               // what was run
+  std::atomic<int> runs{0};  // how much of it, for any thread
   std::array<uint64_t, 8> buffer{};
   // Of foreign work: how often it was handed over, and released.
   std::atomic<int> handed_over{0}, released{0};
@@ -114,27 +104,6 @@ class Device {
   std::thread thread_;
 };
 
-// Holds what stands for the GIL; waits of the host release it.
-class Gil {
- public:
-  explicit Gil(bool wanted = true);
-  ~Gil();
-  Gil(const Gil&) = delete;
-
- private:
-  const bool wanted_;
-};
-// Gives it up for a while, where the calling thread holds it.
-class NoGil {
- public:
-  NoGil();
-  ~NoGil();
-  NoGil(const NoGil&) = delete;
-
- private:
-  const bool held_;
-};
-
 // A cell that takes longer hangs.
 inline constexpr unsigned kCellSeconds = 60;
 
@@ -143,10 +112,5 @@ using Body = std::function<void(Cell&)>;
 check::Ended in_process(const Way& way, const Body& body, uint32_t n_words = 0);
 // Notes what the process has complained of.
 void expect_clean(const check::Ended& ended, const std::string& where);
-
-template <void (*body)(Cell&), uint32_t n_words = 0>
-void alone(const Way& way) {
-  expect_clean(in_process(way, body, n_words), way.name);
-}
 
 }  // namespace npu::states

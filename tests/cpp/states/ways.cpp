@@ -1,15 +1,6 @@
-#include "tests/cpp/states/ways.h"
-
-#include <stdio.h>
-
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-
-#include "csrc/engine/engine.h"
-#include "csrc/engine/switches.h"
 #include "csrc/graph/capture.h"
 #include "tests/cpp/graph/lanes.h"
+#include "tests/cpp/states/cell.h"
 
 namespace npu::states {
 namespace {
@@ -86,7 +77,7 @@ void release_foreign(void* state) {
 
 // As Python's work is run: under the GIL, and what it throws is described.
 int run_python(void* state, uint64_t, npu_failure& failure) {
-  const Gil held;
+  const check::Gil held;
   try {
     const auto& work = *static_cast<Foreign*>(state);
     const int code = run_work(work.cell, work.value, failure.text);
@@ -97,7 +88,7 @@ int run_python(void* state, uint64_t, npu_failure& failure) {
   }
 }
 void release_python(void* state) {
-  const Gil held;
+  const check::Gil held;
   release_foreign(state);
 }
 
@@ -122,7 +113,12 @@ bool launch_c(Cell& cell, uint64_t n) {
 }
 
 bool launch_python(Cell& cell, uint64_t n) {
-  const NoGil released;
+  struct NoGil {
+    ~NoGil() {
+      if (held) check::Gil::reacquire(held);
+    }
+    void* const held = check::Gil::release();
+  } const released;
   return launch_foreign(
       cell, n, {"states::python", run_python, release_python, nullptr, {}});
 }
@@ -152,7 +148,7 @@ bool launch_words(Cell& cell, uint64_t n) {
 
 }  // namespace
 
-const Way ways[kWays] = {
+const Way ways[] = {
     {.name = "QueuedTask",
      .prepare = take_side_stream,
      .launch = launch_kernel},
@@ -169,12 +165,12 @@ const Way ways[kWays] = {
     {.name = "ForeignPython",
      .prepare = take_side_stream,
      .launch = launch_python,
-     .foreign = true,
      .gil = true},
-    {.name = "ForeignC",
-     .prepare = take_side_stream,
-     .launch = launch_c,
-     .foreign = true},
+    {
+        .name = "ForeignC",
+        .prepare = take_side_stream,
+        .launch = launch_c,
+    },
     {.name = "WordKernel", .prepare = take_side_stream, .launch = launch_words},
 };
 

@@ -1,14 +1,8 @@
 // What the counters count, and that no reader sees half of a change.
-#include <unistd.h>
-
-#include <atomic>
 #include <barrier>
-#include <thread>
-#include <vector>
 
 #include "csrc/stats/layout.h"
-#include "csrc/stats/segment.h"
-#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
@@ -16,19 +10,13 @@ namespace {
 TEST(Histogram, PutsAValueIntoTheBucketOfItsLogarithm) {
   Log2Histogram<8> h{};
   for (uint64_t value : {0, 1, 2, 3, 4, 7, 8}) h.add(value);
-
   EXPECT_EQ(h.count.load(), 7);
   EXPECT_EQ(h.sum.load(), 25);
   for (auto [bucket, count] :
        {std::pair{0, 1}, {1, 1}, {2, 2}, {3, 2}, {4, 1}, {5, 0}})
     EXPECT_EQ(h.bucket[bucket].load(), count);
-}
-
-TEST(Histogram, PutsWhateverIsTooLargeIntoTheLastBucket) {
-  Log2Histogram<8> h{};
-  h.add(~uint64_t{0});
-  h.add(128);
-
+  // What is too large is in the last one.
+  for (uint64_t large : {~uint64_t{0}, uint64_t{128}}) h.add(large);
   EXPECT_EQ(h.bucket[7].load(), 2);
 }
 
@@ -43,21 +31,26 @@ TEST(Layout, KeepsProducersAndLauncherOnDifferentLines) {
 }
 
 TEST(TimeHistogram, QuartersEachPowerOfTwo) {
-  // Value, bucket: from the definition, by hand.
-  for (auto [value, bucket] : {std::pair{0, 0},
-                               {3, 3},
-                               {4, 4},
-                               {7, 7},
-                               {8, 8},
-                               {9, 8},
-                               {10, 9},
-                               {15, 11},
-                               {16, 12},
-                               {19, 12},
-                               {20, 13},
-                               {1000, 35},
-                               {1024, 36}})
-    EXPECT_EQ(TimeHistogram::index(uint64_t(value)), bucket);
+  // The bucket of each value: from the definition, by hand.
+  const std::map<uint64_t, int> buckets = {
+      {0, 0},
+      {3, 3},
+      {4, 4},
+      {7, 7},
+      {8, 8},
+      {9, 8},
+      {10, 9},
+      {15, 11},
+      {16, 12},
+      {19, 12},
+      {20, 13},
+      {1000, 35},
+      {1024, 36},
+      // What is too large is in the last one.
+      {(uint64_t{1} << 40) - 1, kTimeBuckets - 1},
+      {~uint64_t{0}, kTimeBuckets - 1}};
+  for (const auto& [value, bucket] : buckets)
+    EXPECT_EQ(TimeHistogram::index(value), bucket);
 }
 
 TEST(TimeHistogram, HasBucketsThatRiseWithoutGaps) {
@@ -67,11 +60,6 @@ TEST(TimeHistogram, HasBucketsThatRiseWithoutGaps) {
     EXPECT_TRUE(b == last || b == last + 1);
     last = b;
   }
-}
-
-TEST(TimeHistogram, PutsWhateverIsTooLargeIntoTheLastBucket) {
-  EXPECT_EQ(TimeHistogram::index(~uint64_t{0}), kTimeBuckets - 1);
-  EXPECT_EQ(TimeHistogram::index((uint64_t{1} << 40) - 1), kTimeBuckets - 1);
 }
 
 TEST(RunningTime, ShowsAReaderOneSumThatNeverFalls) {
@@ -107,7 +95,7 @@ TEST(CountedWait, IsVisibleWhileItLastsAndCountedWhenItEnds) {
 TEST(Sampling, MeasuresEachTaskOfARepeatedStepEquallyOften) {
   for (uint64_t tasks = 1; tasks <= 64; ++tasks) {
     const uint64_t steps = 16'000;
-    std::vector<uint64_t> measured(tasks);
+    Numbers measured(tasks);
     for (uint64_t n = 0; n < tasks * steps; ++n)
       measured[n % tasks] += is_sampled(n);
     for (const uint64_t count : measured) {
@@ -205,33 +193,25 @@ TEST(Names, CountWhatTheirTasksCost) {
   EXPECT_EQ(ns, 42);
 }
 
-TEST(Sites, CountTheWaitsFromThere) {
+TEST(Sites, CountTheWaitsAndTheSampledTasksFromThere) {
+  constexpr uint64_t kItem = uint64_t(WaitReason::kItem);
   publish_site(7, "train.py:7 in step");
-  count_wait_at(7, uint64_t(WaitReason::kItem), 30);
+  count_wait_at(7, kItem, 30);
   count_wait_at(7, uint64_t(WaitReason::kCopy), 12);
-  count_wait_at(0, uint64_t(WaitReason::kItem), 1);
-  count_wait_at(uint32_t(kMaxSites), uint64_t(WaitReason::kItem), 1);
-
+  for (const uint64_t ns : {40, 2}) count_task_at(7, ns);
+  for (const uint32_t none : {0u, uint32_t(kMaxSites)}) {
+    count_wait_at(none, kItem, 1);
+    count_task_at(none, 1);
+  }
   const SiteEntry& entry = segment().sites[7];
   EXPECT_EQ(entry.waits.load(), 2);
   EXPECT_EQ(entry.wait_ns.load(), 42);
   EXPECT_EQ(entry.reason.load(), uint32_t(WaitReason::kCopy));
-  EXPECT_EQ(segment().sites[0].waits.load(), 0);
-  EXPECT_EQ(segment().process.sites.load(), 8);
-}
-
-TEST(Sites, CountTheSampledTasksFromThere) {
-  publish_site(8, "train.py:8 in step");
-  count_task_at(8, 40);
-  count_task_at(8, 2);
-  count_task_at(0, 1);
-  count_task_at(uint32_t(kMaxSites), 1);
-
-  const SiteEntry& entry = segment().sites[8];
   EXPECT_EQ(entry.tasks.load(), 2);
   EXPECT_EQ(entry.ns.load(), 42);
-  EXPECT_EQ(entry.waits.load(), 0);
-  EXPECT_EQ(segment().sites[0].tasks.load(), 0);
+  const SiteEntry& nowhere = segment().sites[0];
+  EXPECT_TRUE(nowhere.waits.load() == 0 && nowhere.tasks.load() == 0);
+  EXPECT_EQ(segment().process.sites.load(), 8);
 }
 
 constexpr uint64_t kThread = 0xffffffff;

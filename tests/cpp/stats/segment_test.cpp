@@ -1,31 +1,15 @@
 // The file in which others see the statistics of a process, and who owns it.
-#include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <fstream>
-
-#include "csrc/base/clock.h"
 #include "csrc/stats/layout.h"
 #include "csrc/stats/owner.h"
-#include "csrc/stats/segment.h"
 #include "csrc/stats/shared_file.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
+#include "tests/cpp/system.h"
 
 namespace npu {
 namespace {
-
-std::string make_directory() {
-  char name[] = "/tmp/npu_owner_test_XXXXXX";
-  return mkdtemp(name);
-}
 
 void write_header(const std::string& path, pid_t pid, uint64_t start,
                   uint64_t space) {
@@ -70,7 +54,8 @@ bool has_ended(const std::string& path) {
 }
 
 TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   const std::string living = directory + "/1", reused = directory + "/2",
                     elsewhere = directory + "/3", other = directory + "/4",
                     unknown = directory + "/5", ended = directory + "/6";
@@ -100,16 +85,13 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
   }
   EXPECT_TRUE(has_ended(elsewhere));
   remove_abandoned(directory, read_segment_owner, kDeadSegments);
-  for (const auto& path : {elsewhere, unknown, reused, ended}) {
+  for (const auto& path : {elsewhere, unknown, reused, ended})
     EXPECT_TRUE(exists(path + kDeadSuffix));
-    unlink((path + kDeadSuffix).c_str());
-  }
-  for (const auto& path : {living, other}) unlink(path.c_str());
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
 TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   const uint64_t here = pid_namespace();
   const std::string first = directory + "/" + std::to_string(getpid()),
                     second = first + "-" + std::to_string(here);
@@ -139,11 +121,12 @@ TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
   EXPECT_TRUE(!exists(second));
   EXPECT_EQ(mkfifo(first.c_str(), 0600), 0);
   EXPECT_EQ(take(), first);
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
 }
 
 TEST(Owner, RemovesNoFileThatHasGotItsName) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   SharedFile own;
   EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
   const std::string path = own.path();
@@ -152,13 +135,11 @@ TEST(Owner, RemovesNoFileThatHasGotItsName) {
   EXPECT_TRUE(!own.allocate(0, 1));
   own.remove();
   EXPECT_TRUE(exists(path));
-  unlink(path.c_str());
-  unlink((path + kDeadSuffix).c_str());
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
 TEST(Owner, ItsLockIsNotHeldByItsChildren) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   // The owner ends while its child lives, which says so and waits.
@@ -181,20 +162,16 @@ TEST(Owner, ItsLockIsNotHeldByItsChildren) {
     return read(ready[0], &byte, 1) == 1 ? 0 : 3;
   });
   EXPECT_EQ(ended.code, 0);
-  DIR* const files = opendir(directory.c_str());
-  std::string found;
-  while (const dirent* file = readdir(files))
-    if (file->d_name[0] != '.') found = directory + "/" + file->d_name;
-  closedir(files);
-  EXPECT_TRUE(has_ended(found));
+  EXPECT_TRUE(!std::filesystem::is_empty(directory));
+  for (const auto& file : std::filesystem::directory_iterator(directory))
+    EXPECT_TRUE(has_ended(file.path()));
   close(ends[1]);
   close(ends[0]);
-  unlink(found.c_str());
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
 TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   const auto dead = [&](int n) {
     return directory + "/" + std::to_string(n) + kDeadSuffix;
   };
@@ -210,18 +187,15 @@ TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
   remove_abandoned(directory, read_segment_owner, 4);
 
   EXPECT_TRUE(exists(dead(9)));  // died last
-  for (int n = 0; n < 6; ++n) {
-    EXPECT_EQ(exists(dead(n)), n < 3);
-    unlink(dead(n).c_str());
-  }
+  for (int n = 0; n < 6; ++n) EXPECT_EQ(exists(dead(n)), n < 3);
   remove_abandoned(directory, read_segment_owner, 0);
-  EXPECT_TRUE(!exists(dead(9)));
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
 }
 
 // As in a program that closes every descriptor it finds.
 TEST(SharedFile, GrowsAndIsMappedWithoutItsFirstDescriptor) {
-  const std::string directory = make_directory();
+  const TemporaryFolder folder;
+  const std::string& directory = folder.path;
   SharedFile own;
   const int next = dup(0);
   close(next);
@@ -234,7 +208,7 @@ TEST(SharedFile, GrowsAndIsMappedWithoutItsFirstDescriptor) {
   memory[8999] = 1;
   own.remove();
   EXPECT_TRUE(!own.allocate(0, 1));
-  EXPECT_EQ(rmdir(directory.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
 }
 
 TEST(Owner, TellsMemoryFromWhatMayBeADisk) {

@@ -1,30 +1,10 @@
 // Streams of both kinds: which tasks run when and where, and what their
 // statistics, their threads and those who watch them are told.
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <fstream>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "csrc/base/hooks.h"
 #include "csrc/driver/driver.h"
-#include "csrc/engine/engine.h"
-#include "csrc/engine/switches.h"
-#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/completion_port.h"
-#include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/program.h"
-#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/task_notes.h"
 #include "csrc/taskqueue/this_thread.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -71,61 +51,31 @@ TEST(Launcher, TakesNoSignals) {
   EXPECT_TRUE(blocked >> (SIGINT - 1) & 1 && blocked >> (SIGTERM - 1) & 1);
 }
 
-TEST(Stream, HoldsTheCallerBackWhenItsRingIsFull) {
-  Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
-  std::vector<uint64_t> got;
-  Gate gate;
-  hold(stream, gate);
-  for (uint64_t i = 1; i < kSmall; ++i)
-    submit(stream, kAppend, {word(&got), i});
-  EXPECT_EQ(stream.block().full_waits.load(), 0);
-
-  std::thread producer([&] {
-    for (uint64_t i = kSmall; i < 200; ++i)
-      submit(stream, kAppend, {word(&got), i});
-  });
-  // The producer counts before it waits.
-  while (stream.block().full_waits.load() == 0) std::this_thread::yield();
-  EXPECT_EQ(stream.tail(), kSmall);
-  gate.open();
-  producer.join();
-  drain(stream);
-
-  EXPECT_EQ(got.size(), 199);
-  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i + 1);
-}
-
 TEST(Stream, LosesNothingOfSeveralProducersWithAFullRing) {
   constexpr uint64_t kProducers = 4, kEach = 5'000;
   Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
-  std::vector<uint64_t> got;
-  std::vector<std::thread> producers;
-
-  for (uint64_t id = 0; id < kProducers; ++id)
-    producers.emplace_back([&, id] {
-      for (uint64_t i = 0; i < kEach; ++i)
-        submit(stream, kAppend, {word(&got), id * kEach + i},
-               uint32_t(2 + i % 90));  // some are too long for the ring
-    });
-  for (auto& thread : producers) thread.join();
+  Numbers got, next(kProducers);
+  on_threads(kProducers, [&](uint64_t id) {
+    for (uint64_t i = 0; i < kEach; ++i)
+      submit(stream, kAppend, {word(&got), id * kEach + i},
+             uint32_t(2 + i % 90));  // some are too long for the ring
+  });
   drain(stream);
-
   EXPECT_EQ(got.size(), kProducers * kEach);
-  std::vector<uint64_t> next(kProducers, 0);
   for (uint64_t value : got) EXPECT_EQ(value % kEach, next[value / kEach]++);
 }
 
 int run_sum(const npu_kernel*, const uint64_t* words, npu_failure*) {
   uint64_t sum = 0;
   for (uint64_t i = 0; i < words[1]; ++i) sum += words[2 + i];
-  reinterpret_cast<std::vector<uint64_t>*>(words[0])->push_back(sum);
+  reinterpret_cast<Numbers*>(words[0])->push_back(sum);
   return NPU_OK;
 }
 constexpr npu_kernel kSum{run_sum, "test::sum", nullptr, 0};
 
 TEST(Stream, CarriesTasksOfAnyLength) {
   Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
-  std::vector<uint64_t> got, wanted;
+  Numbers got, wanted;
 
   for (uint64_t n : {0, 1, 33, 34, 62, 63, 1000, 34, 33, 60'000}) {
     Submission s;
@@ -144,46 +94,39 @@ TEST(Stream, CarriesTasksOfAnyLength) {
 }
 
 TEST(Stream, WaitsForEachTaskWhileBlocking) {
-  std::vector<uint64_t> got;
-  Gate gate;
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  stream.set_blocking(true);  // asks whether this thread's launches block
+  Streams s;
+  s.one.set_blocking(true);  // asks whether this thread's launches block
   set_thread_launch_blocking(true);
   for (uint64_t i = 0; i < 100; ++i) {
-    submit(stream, kAppend, {word(&got), i});
-    EXPECT_EQ(got.size(), i + 1);
-    EXPECT_TRUE(stream.idle());
+    append(s.one, s.got, i);
+    EXPECT_TRUE(s.got.size() == i + 1 && s.one.idle());
   }
-
   set_thread_launch_blocking(false);
-  submit(stream, kGate, {word(&gate)});
-  EXPECT_TRUE(!stream.idle());
-  gate.open();
+  submit(s.one, kGate, {word(&s.gate)});
+  EXPECT_TRUE(!s.one.idle());
+  s.gate.open();
 }
 
 TEST(Stream, FinishesWhatIsQueuedWhenStoppedAndWorksAgain) {
-  std::vector<uint64_t> got;
-  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Streams s;
   for (uint64_t i = 0; i < 100; ++i) {
-    for (int n = 0; n < 10; ++n) submit(stream, kAppend, {word(&got), i});
-    stream.stop();
-    EXPECT_EQ(got.size(), 10 * (i + 1));
-    EXPECT_TRUE(stream.idle());
+    for (int n = 0; n < 10; ++n) append(s.one, s.got, i);
+    s.one.stop();
+    EXPECT_TRUE(s.got.size() == 10 * (i + 1) && s.one.idle());
   }
 }
 
 TEST(Stream, LosesNothingWhenStoppedWhileOthersSubmit) {
   constexpr uint64_t kEach = 2'000;
-  std::vector<uint64_t> got;
+  Numbers got;
   Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
   std::thread producer([&] {
-    for (uint64_t i = 0; i < kEach; ++i)
-      submit(stream, kAppend, {word(&got), i});
+    for (uint64_t i = 0; i < kEach; ++i) append(stream, got, i);
   });
 
   for (int i = 0; i < 50; ++i) stream.stop();
   producer.join();
-  submit(stream, kAppend, {word(&got), kEach});
+  append(stream, got, kEach);
   drain(stream);
 
   EXPECT_EQ(got.size(), kEach + 1);
@@ -192,103 +135,77 @@ TEST(Stream, LosesNothingWhenStoppedWhileOthersSubmit) {
 
 // With no work between them, every task finds the launcher asleep or about to.
 TEST(Stream, WakesAParkedLauncherForEveryTask) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
+  Streams s;
   for (uint64_t i = 0; i < 300; ++i) {
-    const uint64_t parks = stream.block().parks.load();
-    submit(stream, kAppend, {word(&got), i});
-    drain(stream);
+    const uint64_t parks = s.one.block().parks.load();
+    append(s.one, s.got, i);
+    drain(s.one);
     if (i % 3 == 0)
-      while (stream.block().parks.load() == parks) std::this_thread::yield();
+      while (s.one.block().parks.load() == parks) std::this_thread::yield();
   }
-  EXPECT_EQ(got.size(), 300);
+  EXPECT_EQ(s.got.size(), 300);
 }
 
 TEST(InlineStream, RunsTheTaskOnTheCaller) {
   Stream stream(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-
+  Numbers got;
   for (uint64_t i = 0; i < 10; ++i) {
     submit(stream, kAppend, {word(&got), i}, uint32_t(2 + 10 * i));
-    EXPECT_EQ(got.size(), i + 1);
-    EXPECT_TRUE(stream.idle());
+    EXPECT_TRUE(got.size() == i + 1 && stream.idle());
   }
-
   EXPECT_EQ(stream.tail(), 10);
   EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 10);
   EXPECT_EQ(stream.block().parks.load(), 0);
 }
 
 TEST(InlineStream, WaitsForTheQueuedStreamItDependsOn) {
-  Stream queued(0, 0, 0, StreamMode::kQueued);
+  Streams s;
   Stream direct(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-  Gate gate;
-  submit(queued, kGate, {word(&gate)});
-  submit(queued, kAppend, {word(&got), 1});
-  std::thread opener([&] {
-    gate.wait_until_entered();
-    gate.open();
+  submit(s.one, kGate, {word(&s.gate)});
+  append(s.one, s.got, 1);
+  std::jthread opener([&] {
+    s.gate.wait_until_entered();
+    s.gate.open();
   });
-
-  EXPECT_TRUE(direct.wait_for(queued, queued.tail()));
-  EXPECT_EQ(got.size(), 1);
-  submit(direct, kAppend, {word(&got), 2});
-
-  EXPECT_EQ(got.size(), 2);
-  opener.join();
+  EXPECT_TRUE(direct.wait_for(s.one, s.one.tail()));
+  EXPECT_EQ(s.got.size(), 1);
+  append(direct, s.got, 2);
+  EXPECT_EQ(s.got.size(), 2);
 }
 
 TEST(InlineStream, TakesTurnsAmongThreads) {
   constexpr uint64_t kThreads = 3, kEach = 1'000;
   Stream stream(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-  std::vector<std::thread> threads;
-
-  for (uint64_t id = 0; id < kThreads; ++id)
-    threads.emplace_back([&, id] {
-      for (uint64_t i = 0; i < kEach; ++i)
-        submit(stream, kAppend, {word(&got), id});
-    });
-  for (auto& thread : threads) thread.join();
-
+  Numbers got;
+  on_threads(kThreads, [&](uint64_t id) {
+    for (uint64_t i = 0; i < kEach; ++i) append(stream, got, id);
+  });
   EXPECT_EQ(got.size(), kThreads * kEach);
   EXPECT_EQ(stream.retired().value(), kThreads * kEach);
 }
 
-// Stands in for the GIL.
-std::mutex gil_;
-std::atomic<bool> has_gil_{false};
-
-void* release_gil() {
-  gil_.unlock();
-  return &gil_;
-}
-void take_gil(void*) { gil_.lock(); }
-
-// Python code that lets another thread have the GIL, as I/O does.
-int run_python(const npu_kernel*, const uint64_t*, npu_failure*) {
-  gil_.unlock();
-  has_gil_.wait(false);
-  gil_.lock();
-  return NPU_OK;
-}
-constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0,
-                             NPU_KERNEL_ON_HOST};
-
 TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
-  hooks = {release_gil, take_gil};
+  hooks = {Gil::release, Gil::reacquire};
   Stream stream(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-  gil_.lock();
-  std::thread second([&] {
-    std::lock_guard gil(gil_);
-    has_gil_ = true;
-    has_gil_.notify_all();
-    submit(stream, kAppend, {word(&got), 1});
-  });
-  submit(stream, kPython, {});
-  gil_.unlock();
+  Numbers got;
+  std::atomic<bool> second_has_gil{false};
+  // Python code that lets another thread have the GIL, as I/O does.
+  const std::function<void()> python = [&] {
+    void* const held = Gil::release();
+    second_has_gil.wait(false);
+    Gil::reacquire(held);
+  };
+  std::thread second;
+  {
+    const Gil gil;
+    second = std::thread([&] {
+      const Gil its;
+      second_has_gil = true;
+      second_has_gil.notify_all();
+      append(stream, got, 1);
+    });
+    submit(stream, kCallOnHost, {word(&python)});
+  }
   second.join();
   hooks = {};
   EXPECT_EQ(got.size(), 1);
@@ -300,7 +217,7 @@ TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
 // down its words.
 int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
   Stream& stream = *reinterpret_cast<Stream*>(words[0]);
-  auto* got = reinterpret_cast<std::vector<uint64_t>*>(words[1]);
+  auto* got = reinterpret_cast<Numbers*>(words[1]);
   const uint64_t before = stream.tail();
   submit(stream, kAppend, {word(got), 100 + before});
   submit(stream, kAppend, {word(got), 200 + before}, 60);
@@ -316,7 +233,7 @@ constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0,
 
 TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
   Stream stream(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
+  Numbers got;
   // Round by round the arena gives out what the last one gave back.
   for (uint64_t round = 0; round < 3; ++round) {
     got.clear();
@@ -349,15 +266,15 @@ TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
   };
   Stream direct(0, 64, 0, StreamMode::kInline);
   Stream queued(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-  submit(direct, kAppend, {word(&got), 1});
+  Numbers got;
+  append(direct, got, 1);
   EXPECT_EQ(ended_on_.size(), 1);
   submit(direct, kNested, {word(&direct), word(&got)}, 50);
   EXPECT_EQ(ended_on_.size(), 2);
-  submit(queued, kAppend, {word(&got), 1});
+  append(queued, got, 1);
   queued.stop();
   hooks.after_direct_task = nullptr;
-  submit(direct, kAppend, {word(&got), 1});
+  append(direct, got, 1);
   EXPECT_EQ(ended_on_.size(), 2);
   for (const std::thread::id thread : ended_on_)
     EXPECT_TRUE(thread == std::this_thread::get_id());
@@ -365,17 +282,9 @@ TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
 
 TEST(InlineStream, GivesTheErrorOfANestedTaskItsNumber) {
   Stream stream(0, 64, 0, StreamMode::kInline);
-  static constexpr npu_kernel kLaunchesAFailure{
-      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
-        submit(*reinterpret_cast<Stream*>(words[0]), kFail,
-               {uint64_t(NPU_ERROR)});
-        return int(NPU_OK);
-      },
-      "test::launches_a_failure", nullptr, 0, NPU_KERNEL_ON_HOST};
-  std::vector<uint64_t> got;
-  submit(stream, kAppend, {word(&got), 1});
-  submit(stream, kLaunchesAFailure, {word(&stream)});
-
+  const std::function<void()> launch = [&] { fail(stream); };
+  EXPECT_TRUE(works(stream));
+  submit(stream, kCallOnHost, {word(&launch)});
   EXPECT_TRUE(stream.failed());
   EXPECT_EQ(stream.error()->op, std::string("test::fail"));
   EXPECT_EQ(stream.error()->task, 1);
@@ -386,7 +295,7 @@ using Opened = Stream::Opened;
 
 TEST(TryBegin, OpensATaskOrSaysWhyNot) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 4);
-  std::vector<uint64_t> got;
+  Numbers got;
   Gate gate;
   Submission s;
   EXPECT_TRUE(stream.try_begin(1, s, {3, 4}) == Opened::kYes);
@@ -415,9 +324,8 @@ TEST(TryBegin, OpensATaskOrSaysWhyNot) {
   EXPECT_TRUE(stream.try_begin(0, s, {}) == Opened::kYes);
   stream.cancel(s);
   drain(stream);
-  EXPECT_TRUE(got == std::vector<uint64_t>({2, 2}));
-  submit(stream, kFail, {NPU_ERROR});
-  drain(stream);
+  EXPECT_EQ(got, Numbers({2, 2}));
+  fail(stream);
   EXPECT_TRUE(stream.try_begin(0, s, {}) == Opened::kFailed);
 }
 
@@ -470,66 +378,51 @@ TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
   Stream queued(0, 7, 0, StreamMode::kQueued);
   Stream direct(0, 8, 0, StreamMode::kInline);
   EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
-  queued.set_blocking(true);
-  EXPECT_TRUE(queued.waits_for_each_task());
-  queued.set_blocking(false);
-  EXPECT_TRUE(!queued.waits_for_each_task());
+  for (const bool blocks : {true, false}) {
+    queued.set_blocking(blocks);
+    EXPECT_EQ(queued.waits_for_each_task(), blocks);
+  }
 }
 
 // Who launches raises an error at once only then, however fast the launcher is.
 TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   static int told;
   hooks = {.launched = [](const Stream&) { ++told; }};
-  struct : Observer {
-  } observer;
-  std::vector<uint64_t> got;
-  const auto waited_for = [&got](Stream& stream) {
+  Observer observer;
+  Stream queued(0, 7, 0, StreamMode::kQueued);
+  Stream direct(0, 8, 0, StreamMode::kInline);
+  const auto waited_for = [](Stream& stream) {
     Submission s;
-    EXPECT_TRUE(stream.begin(2, s));
-    s.task->kernel = &kAppend;
-    s.words[0] = word(&got);
-    s.words[1] = 0;
+    EXPECT_TRUE(stream.begin(0, s));
+    s.task->kernel = &kNothing;
     stream.commit(s);
     while (!stream.idle()) std::this_thread::yield();  // it is done already
     told = 0;
     stream.after_commit(s);
     return told == 1;
   };
-  Stream queued(0, 7, 0, StreamMode::kQueued);
-  Stream direct(0, 8, 0, StreamMode::kInline);
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
-
-  list_observer(observer, true);
-  queued.look_for_observers();
-  direct.look_for_observers();
+  const Listed listed(observer, {&queued, &direct});
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
-
   queued.set_blocking(true);  // some thread's launches block: not this one's
   EXPECT_TRUE(!waited_for(queued));
   set_thread_launch_blocking(true);
   EXPECT_TRUE(waited_for(queued));
   set_thread_launch_blocking(false);
-  queued.stop();
-  list_observer(observer, false);
   hooks = {};
 }
 
 TEST(Stream, BlocksAtNoWaitAndAtNoMark) {
-  Stream held(0, 7, 0, StreamMode::kQueued);
-  Stream waiting(0, 8, 0, StreamMode::kQueued);
-  Gate gate;
-  submit(held, kGate, {word(&gate)});
-  waiting.set_blocking(true);
+  Streams s;
+  submit(s.one, kGate, {word(&s.gate)});
+  s.two.set_blocking(true);
   set_thread_launch_blocking(true);
-  EXPECT_TRUE(waiting.wait_for(held, held.tail()));
+  EXPECT_TRUE(s.two.wait_for(s.one, s.one.tail()));
   Event event(Timing::kOn);
-  EXPECT_TRUE(event.record(waiting));
+  EXPECT_TRUE(event.record(s.two));
   EXPECT_TRUE(!event.done());
   set_thread_launch_blocking(false);
-  gate.open();
-  drain(waiting);
-  waiting.stop();
-  held.stop();
+  drain(s.two, s.gate);
 }
 
 TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
@@ -578,18 +471,16 @@ TEST(Stream, DropsAProgramThatIsRefused) {
     EXPECT_TRUE(stream.begin(1, s));
     s.task->marks.kind = TaskKind::kProgram;
     s.task->kernel = &named;
-    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
+    s.words[0] = word(static_cast<Program*>(&program));
     stream.commit(s);
+    drain(stream);
   };
-  list_observer(refuses, true);
-  stream.look_for_observers();
+  {
+    const Listed listed(refuses, {&stream});
+    give();
+    EXPECT_TRUE(program.runs == 0 && program.drops == 1);
+  }
   give();
-  drain(stream);
-  EXPECT_TRUE(program.runs == 0 && program.drops == 1);
-  list_observer(refuses, false);
-  stream.look_for_observers();
-  give();
-  drain(stream);
   EXPECT_TRUE(program.runs == 1 && program.drops == 1);
 }
 
@@ -601,26 +492,14 @@ uint64_t site(const Stream& stream, uint64_t task) {
   return stream.block().recent[task % kRecentTasks].site.load();
 }
 
-bool submit_at(Stream& stream, uint32_t site, std::vector<uint64_t>* got) {
-  Submission s;
-  if (!stream.begin(2, s, {site, 0})) return false;
-  s.task->kernel = &kAppend;
-  s.words[0] = word(got);
-  s.words[1] = site;
-  stream.commit(s);
-  return true;
-}
-
 TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
   Stream direct(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got, got_directly;
-  for (uint32_t i = 0; i < 3; ++i) submit_at(stream, 10 + i, &got);
-  submit_at(direct, 20, &got_directly);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  for (uint32_t i = 0; i < 3; ++i) submit(stream, kNothing, {}, 0, {10 + i, 0});
+  submit(direct, kNothing, {}, 0, {20, 0});
   drain(stream);
-
   for (uint32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(name(stream, i), "test::append");
+    EXPECT_EQ(name(stream, i), "test::nothing");
     EXPECT_EQ(site(stream, i), 10 + i);
   }
   EXPECT_EQ(site(direct, 0), 20);
@@ -628,44 +507,41 @@ TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
 
 TEST(Recent, KeepsTheLastOnesOnly) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
   const uint32_t n = uint32_t(kRecentTasks) + 5;
-  for (uint32_t i = 0; i < n; ++i) submit_at(stream, 100 + i, &got);
+  for (uint32_t i = 0; i < n; ++i)
+    submit(stream, kNothing, {}, 0, {100 + i, 0});
   drain(stream);
-
   for (uint64_t i = n - kRecentTasks; i < n; ++i)
     EXPECT_EQ(site(stream, i), 100 + i);
 }
 
 TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {
-  Stream first(0, 1, 0, StreamMode::kQueued);
-  Stream second(0, 2, 0, StreamMode::kQueued);
-  Gate gate, before;
-  submit(second, kGate, {word(&before)});
-  submit(first, kGate, {word(&gate)});
-  submit(first, kFail, {NPU_ERROR});
-  submit(first, kFail, {NPU_ERROR});
-  EXPECT_TRUE(second.wait_for(first, first.tail()));
-  gate.wait_until_entered();
-
-  EXPECT_EQ(name(first, 0), "test::gate");
-
+  Streams s;
+  Gate before;
+  submit(s.two, kGate, {word(&before)});
+  submit(s.one, kGate, {word(&s.gate)});
+  for (int i = 0; i < 2; ++i) submit(s.one, kFail, {NPU_ERROR});
+  EXPECT_TRUE(s.two.wait_for(s.one, s.one.tail()));
+  s.gate.wait_until_entered();
+  EXPECT_EQ(name(s.one, 0), "test::gate");
   before.open();
-  gate.open();
-  drain(first);
-  drain(second);
-  EXPECT_EQ(site(first, 1), RecentTask::kFailed);
-  EXPECT_EQ(site(first, 2), RecentTask::kDropped);
-  EXPECT_EQ(name(second, 1), "wait");
+  drain(s.one, s.gate);
+  drain(s.two);
+  EXPECT_EQ(site(s.one, 1), RecentTask::kFailed);
+  EXPECT_EQ(site(s.one, 2), RecentTask::kDropped);
+  EXPECT_EQ(name(s.two, 1), "wait");
 }
 
 // Another core's counter is behind: the launcher begins before the launch, ends
 // before it began, and begins the next task before that.
 TEST(TaskNotes, OrderTheTimesOfTwoThreads) {
+  using Times = std::vector<std::pair<uint64_t, uint64_t>>;
   struct Runs final : Observer {
-    std::vector<TaskRun> all;
+    Times all;
     unsigned wants() const override { return kTimes; }
-    void ran(Stream&, const TaskRun& run) override { all.push_back(run); }
+    void ran(Stream&, const TaskRun& run) override {
+      all.push_back({run.started, run.ended});
+    }
   } runs;
   Stream stream(0, 0, 0, StreamMode::kQueued);
   TaskNotes notes(stream);
@@ -682,13 +558,7 @@ TEST(TaskNotes, OrderTheTimesOfTwoThreads) {
   note(1, 1'001, 1'100, 1'090);
   note(2, 1'002, 1'050, 1'060);
   list_observer(runs, false);
-
-  const uint64_t times[][2] = {{1'000, 1'000}, {1'100, 1'100}, {1'100, 1'100}};
-  EXPECT_EQ(runs.all.size(), 3);
-  for (uint64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(runs.all.at(i).started, times[i][0]);
-    EXPECT_EQ(runs.all.at(i).ended, times[i][1]);
-  }
+  EXPECT_EQ(runs.all, Times({{1'000, 1'000}, {1'100, 1'100}, {1'100, 1'100}}));
 }
 
 }  // namespace

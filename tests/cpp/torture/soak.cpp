@@ -2,42 +2,17 @@
 // NPU_DRIVER=null. Streams come and go, one or two threads submit, some
 // arguments are long, queues run full. Prints a line of JSON; fails where a
 // task is lost, or where memory, descriptors or threads grow.
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <thread>
-
-#include "csrc/base/clock.h"
-#include "csrc/engine/engine.h"
-#include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
-int nothing(const npu_kernel*, const uint64_t*, npu_failure*) { return NPU_OK; }
-const npu_kernel kNothing{nothing, "soak::nothing", nullptr, 0};
-
-bool submit(Stream& stream, uint64_t n, uint32_t words) {
-  for (uint64_t i = 0; i < n; ++i) {
-    Submission s;
-    if (!stream.begin(words, s)) return false;
-    s.task->kernel = &kNothing;
-    s.words[0] = i;
-    stream.commit(s);
-  }
-  return true;
+void submit_all(Stream& stream, uint64_t n, uint32_t words) {
+  for (uint64_t i = 0; i < n; ++i) submit(stream, kNothing, {i}, words);
 }
 
 long entries(const char* folder) {
-  long n = 0;
-  DIR* files = opendir(folder);
-  while (readdir(files)) ++n;
-  closedir(files);
-  return n;
+  return std::distance(std::filesystem::directory_iterator(folder), {});
 }
 
 struct Footprint {
@@ -46,9 +21,8 @@ struct Footprint {
   long threads = entries("/proc/self/task");
 
   Footprint() {
-    FILE* file = fopen("/proc/self/statm", "r");
-    if (fscanf(file, "%*d %ld", &pages) != 1) abort();
-    fclose(file);
+    long of_address_space;
+    std::ifstream("/proc/self/statm") >> of_address_space >> pages;
   }
 };
 
@@ -56,8 +30,8 @@ struct Footprint {
 uint64_t passing_stream(uint64_t round) {
   Stream stream(0, int64_t(2000 + round % 64), 0, StreamMode::kQueued, 256);
   const uint64_t n = 100 + round % 1000;
-  submit(stream, n, round % 7 ? 3 : 500);
-  if (round % 2) host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  submit_all(stream, n, round % 7 ? 3 : 500);
+  if (round % 2) drain(stream);
   stream.stop();
   return stream.retired().value() == n ? n : 0;
 }
@@ -73,13 +47,13 @@ int run(double seconds) {
   constexpr uint64_t kBatch = 1 << 20;
   for (uint64_t round = 0; round < 8 || now_ns() < end; ++round) {
     if (round == 4) warm = Footprint();
-    submit(lasting, kBatch, 3);
-    std::thread second([&] { submit(shared, kBatch / 32, 3); });
-    submit(shared, kBatch / 32, 40);
+    submit_all(lasting, kBatch, 3);
+    std::thread second([&] { submit_all(shared, kBatch / 32, 3); });
+    submit_all(shared, kBatch / 32, 40);
     second.join();
     wanted += kBatch + kBatch / 16;
-    host_wait(lasting, lasting.tail(), WaitReason::kStreamSync);
-    host_wait(shared, shared.tail(), WaitReason::kStreamSync);
+    drain(lasting);
+    drain(shared);
     const uint64_t n = passing_stream(round);
     if (!n) ++lost;
     passed += n;

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__: list[str] = []
-
 
 class _PlanCaches:
     """The npu's Fourier transforms keep no plans, so each device's cache is empty."""

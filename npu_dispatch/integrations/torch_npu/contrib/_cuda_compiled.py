@@ -6,8 +6,6 @@ from typing import Any
 
 from npu_dispatch import import_alias
 
-__all__: list[str] = []
-
 
 def _answer_as_eager() -> None:
     """Let Dynamo say of `is_cuda` what a tensor says."""

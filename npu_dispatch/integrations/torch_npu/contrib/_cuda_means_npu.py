@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.jit import _builtins
 
-__all__ = ["AnyDevice", "AnyGenerator", "MadeOnDevice", "meant", "wrap"]
-
 _Device = torch.device
 _Generator = torch.Generator
 

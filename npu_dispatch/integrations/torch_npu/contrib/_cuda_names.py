@@ -23,9 +23,8 @@ from npu_dispatch import npu
 from npu_dispatch.config import Config
 from npu_dispatch.npu import legacy
 from npu_dispatch.npu.graphs import callables
-from npu_dispatch.npu.interop import external, npu_runtime
-
-__all__: list[str] = []
+from npu_dispatch.npu.streams import external
+from npu_dispatch.npu.vendor import npu_runtime
 
 # The least capability of a GPU that computes with bfloat16, as the npu does.
 _CAPABILITY = (8, 0)

@@ -14,8 +14,6 @@ from torch.nn.parallel import comm as parallel_comm
 from npu_dispatch import npu
 from npu_dispatch.npu import comm
 
-__all__: list[str] = []
-
 
 class _AllocatorState:
     """The type of CUDA's allocator checkpoints, of which the npu makes none."""

@@ -7,8 +7,6 @@ from typing import Any
 from npu_dispatch import import_alias
 from npu_dispatch.npu import _sanitizer
 
-__all__: list[str] = []
-
 
 class NPUSanitizer:
     """torch.cuda._sanitizer.CUDASanitizer, which switches the npu's sanitizer."""

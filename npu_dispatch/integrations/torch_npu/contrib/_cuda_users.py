@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import serialization
 from torch._library import infer_schema
-from torch.autograd import profiler as autograd_profiler
 from torch.fx import graph
-from torch.profiler import ProfilerActivity, profiler
+from torch.profiler import ProfilerActivity
 
 from npu_dispatch import npu
 from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
@@ -20,8 +19,7 @@ from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
     meant,
     wrap,
 )
-
-__all__: list[str] = []
+from npu_dispatch.npu.patches.changes import replace
 
 # Between cpu's 10 and cuda's 20, so that a file's "cuda:0" comes here first.
 _BEFORE_CUDA = 15
@@ -30,12 +28,12 @@ _BEFORE_CUDA = 15
 def fill_in() -> None:
     """Replace all of them."""
     _load_files()
-    _profile()
+    replace(_with_activities, "torch.profiler.profiler:_KinetoProfile.__init__")
+    replace(_with_device, "torch.autograd.profiler:profile.__init__")
     _autocast()
     _streams()
     _signatures()
-    default = torch.set_default_tensor_type
-    torch.set_default_tensor_type = _default_type(default)
+    replace(_set_default_tensor_type, "torch:set_default_tensor_type")
     if torch.distributed.is_available():
         _process_groups()
 
@@ -47,22 +45,20 @@ def _restore(storage: Any, location: str) -> Any:
     return restore(storage, meant(location))
 
 
-def _map_location(load: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(load)
-    def call(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(map_location, dict):
-            location: Any = {k: meant(v) for k, v in map_location.items()}
-            # What a file that has npu tensors says it was saved from.
-            location |= {meant(k): meant(v) for k, v in map_location.items()}
-        else:
-            location = meant(map_location)
-        return load(f, location, *args, **kwargs)
-
-    return call
+def _load(
+    load: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    if isinstance(map_location, dict):
+        location: Any = {k: meant(v) for k, v in map_location.items()}
+        # What a file that has npu tensors says it was saved from.
+        location |= {meant(k): meant(v) for k, v in map_location.items()}
+    else:
+        location = meant(map_location)
+    return load(f, location, *args, **kwargs)
 
 
 def _load_files() -> None:
-    torch.load = _map_location(torch.load)
+    replace(_load, "torch:load")
     register: Any = serialization.register_package
     register(_BEFORE_CUDA, lambda storage: None, _restore)
 
@@ -73,28 +69,19 @@ def _activity(value: Any) -> Any:
     return ProfilerActivity.PrivateUse1 if value == ProfilerActivity.CUDA else value
 
 
-def _profile() -> None:
-    owner: Any = profiler._KinetoProfile
-    made = owner.__init__
+def _with_activities(
+    made: Any, profile: Any, *, activities: Any = None, **others: Any
+) -> None:
+    if activities is not None:
+        activities = list(map(_activity, activities))
+    made(profile, activities=activities, **others)
 
-    @functools.wraps(made)
-    def with_activities(self: Any, *, activities: Any = None, **others: Any) -> None:
-        if activities is not None:
-            activities = list(map(_activity, activities))
-        made(self, activities=activities, **others)
 
-    owner.__init__ = with_activities
-    owner = autograd_profiler.profile
-    start = owner.__init__
-
-    @functools.wraps(start)
-    def with_device(
-        self: Any, enabled: bool = True, *, use_cuda: bool = False, **others: Any
-    ) -> None:
-        device = "cuda" if use_cuda else others.pop("use_device", None)
-        start(self, enabled, use_device=meant(device), **others)
-
-    owner.__init__ = with_device
+def _with_device(
+    made: Any, profile: Any, enabled: bool = True, *, use_cuda: bool = False, **how: Any
+) -> None:
+    device = "cuda" if use_cuda else how.pop("use_device", None)
+    made(profile, enabled, use_device=meant(device), **how)
 
 
 def _autocast() -> None:
@@ -126,20 +113,16 @@ def _signatures() -> None:
     graph._register_custom_builtin("device", "from torch import device", AnyDevice)
 
 
-def _default_type(function: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(function)
-    def set_default_tensor_type(t: Any) -> None:
-        name = t if isinstance(t, str) else f"{t.__module__}.{t.__qualname__}"
-        name = meant(name)
-        if not name.startswith("torch.npu."):
-            torch.set_default_device(None)
-            function(t)
-            return
-        kind = getattr(npu, name.removeprefix("torch.npu."))
-        torch.set_default_dtype(kind.dtype)
-        torch.set_default_device("npu")
-
-    return set_default_tensor_type
+def _set_default_tensor_type(own: Any, t: Any) -> None:
+    name = t if isinstance(t, str) else f"{t.__module__}.{t.__qualname__}"
+    name = meant(name)
+    if not name.startswith("torch.npu."):
+        torch.set_default_device(None)
+        own(t)
+        return
+    kind = getattr(npu, name.removeprefix("torch.npu."))
+    torch.set_default_dtype(kind.dtype)
+    torch.set_default_device("npu")
 
 
 def _backend(backend: Any) -> Any:

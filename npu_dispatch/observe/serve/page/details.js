@@ -28,8 +28,8 @@ export function fillDetails(process, places) {
   fillTable("waiting", waiting.map((w) => [thread(w), line(w.at), words(w.reason), w.stream,
     duration(w.age_s)]), "none");
   fillTable("errors", errors.map((e) => [e.stream,
-    Object.entries(e.codes).map(([code, n]) => `${words(code)} × ${n}`).join(", "),
-    count(e.failed), count(e.dropped)]), "No task has failed.");
+    e.text || Object.entries(e.codes).map(([code, n]) => `${words(code)} × ${n}`).join(", "),
+    line(e.at), count(e.failed), count(e.dropped)]), "No task has failed.");
   const found = Object.entries(process.reports).filter(([, n]) => n);
   fillTable("reports", found.map(([kind, n]) => [words(kind), count(n)]), process.sanitizer
     ? "No race or misuse was found."

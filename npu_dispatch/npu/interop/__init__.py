@@ -1,1 +1,0 @@
-"""Streams and events that another library shares, and the runtime's interface."""

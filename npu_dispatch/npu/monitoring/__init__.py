@@ -1,1 +1,0 @@
-"""What a device does, and who uses it."""

@@ -1,1 +1,0 @@
-"""Ranges and marks that a program gives names to, for traces."""

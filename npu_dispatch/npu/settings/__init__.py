@@ -1,1 +1,0 @@
-"""Switches, options and limits under the vendor's names."""

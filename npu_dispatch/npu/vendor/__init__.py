@@ -1,0 +1,1 @@
+"""What torch_npu has and torch.cuda has not."""

@@ -1,0 +1,406 @@
+"""A process group that has no peers: its collectives are recorded, and not done.
+
+One rank of a job runs. A collective of tensors on npu is one task of a stream of the
+group's. One of tensors on the CPU takes no time, and gives what it would if each
+rank had the values of this one: that is what scripts agree on objects with.
+"""
+
+# torch's stubs give each method several signatures, of which this has the first.
+# mypy: disable-error-code="override,assignment"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import HashStore, Logger, Reducer
+from torch.distributed import ProcessGroup, distributed_c10d as dc
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npu_dispatch import _C, config, npu
+from npu_dispatch.plan import work as alike_ranks
+from npu_dispatch.plan.work import CoalescedWork, PlannedWork
+
+__all__ = ["PlannedGroup", "install"]
+
+Tensors = list[torch.Tensor]
+Nested = Sequence[torch.Tensor | Tensors]
+
+# A rank sends and receives at once, while its group is in a collective.
+_COLLECTIVES, _SENDS, _RECEIVES = range(3)
+
+
+class PlannedGroup(ProcessGroup):
+    """A group of `ranks`, which are numbers of the job; this is the one at `rank`."""
+
+    def __init__(self, rank: int, ranks: Sequence[int], store: Any, name: str) -> None:
+        # A class of Python's has no store, whatever torch's stubs say.
+        base: Any = super()
+        base.__init__(rank, len(ranks))
+        self.ranks = list(ranks)
+        self._store = store
+        self._name = name
+        self._description = "undefined"
+        self._streams: dict[tuple[torch.device, int], npu.Stream] = {}
+        self._coalesced: list[PlannedWork] | None = None  # while calls are collected
+
+    # What torch asks a group for. C++ looks for these names.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "hccl"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def new_group(
+        self, ranks: Sequence[int], *, group_name: str, **_others: Any
+    ) -> PlannedGroup | None:
+        """Return a group of the job; torch calls this on the group of all ranks."""
+        mine = self.ranks[self.rank()]
+        if mine not in ranks:
+            return None
+        return PlannedGroup(list(ranks).index(mine), ranks, self._store, group_name)
+
+    # Collectives.
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
+        def alike() -> None:
+            alike_ranks.reduce(tensors, opts, self.size())
+
+        return self._run("all_reduce", _bytes(tensors), tensors, alike)
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
+        return self._run("broadcast", _bytes(tensors), tensors)
+
+    def reduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
+        def alike() -> None:
+            if opts is None or opts.rootRank == self.rank():
+                alike_ranks.reduce(tensors, opts, self.size())
+
+        return self._run("reduce", _bytes(tensors), tensors, alike)
+
+    def allgather(
+        self, outputs: Nested, inputs: Tensors, opts: Any = None
+    ) -> PlannedWork:
+        return self._gathered("all_gather", outputs, inputs)
+
+    def all_gather_single(
+        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+    ) -> PlannedWork:
+        return self._gathered("all_gather", [output], [given])
+
+    def gather(self, outputs: Nested, inputs: Tensors, opts: Any = None) -> PlannedWork:
+        return self._gathered("gather", outputs, inputs)
+
+    def _gathered(self, kind: str, outputs: Nested, inputs: Tensors) -> PlannedWork:
+        """Let an output, of those that there are, have the tensors of all ranks."""
+        flat = _flat(outputs)
+
+        def alike() -> None:
+            for output, given in zip(outputs, inputs, strict=False):
+                alike_ranks.copy(self._parts(output), [given] * self.size())
+
+        size = _bytes(flat) or _bytes(inputs) * self.size()
+        return self._run(kind, size, flat or inputs, alike, used=inputs)
+
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: Nested, opts: Any = None
+    ) -> PlannedWork:
+        return self._scattered("reduce_scatter", outputs, inputs, opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+    ) -> PlannedWork:
+        return self._scattered("reduce_scatter", [output], [given], opts)
+
+    def scatter(
+        self, outputs: Tensors, inputs: Nested, opts: Any = None
+    ) -> PlannedWork:
+        return self._scattered("scatter", outputs, inputs, opts)
+
+    def _scattered(
+        self, kind: str, outputs: Tensors, inputs: Nested, opts: Any
+    ) -> PlannedWork:
+        """Let each output have its part of an input, of those that there are."""
+        flat = _flat(inputs)
+
+        def alike() -> None:
+            for output, given in zip(outputs, inputs, strict=False):
+                alike_ranks.copy([output], [self._parts(given)[self.rank()]])
+            if kind == "reduce_scatter":
+                alike_ranks.reduce(outputs, opts, self.size())
+
+        size = _bytes(flat) or _bytes(outputs) * self.size()
+        return self._run(kind, size, outputs, alike, used=flat)
+
+    def _parts(self, tensors: torch.Tensor | Tensors) -> Sequence[torch.Tensor]:
+        """Return the part of each rank, of one tensor or of as many."""
+        if isinstance(tensors, torch.Tensor):
+            return tensors.view(self.size(), -1).unbind()
+        return tensors
+
+    def alltoall(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> PlannedWork:
+        def alike() -> None:
+            alike_ranks.copy(outputs, [inputs[self.rank()]] * len(outputs))
+
+        size = max(_bytes(outputs), _bytes(inputs))
+        return self._run("all_to_all", size, outputs, alike, used=inputs)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any = None,
+    ) -> PlannedWork:
+        def alike() -> None:
+            parts = alike_ranks.split(given, input_sizes, self.size())
+            of_output = alike_ranks.split(output, output_sizes, self.size())
+            alike_ranks.copy(of_output, [parts[self.rank()]] * self.size())
+
+        size = max(output.nbytes, given.nbytes)
+        return self._run("all_to_all", size, [output], alike, used=[given])
+
+    def barrier(self, opts: Any = None) -> PlannedWork:
+        if npu.is_current_stream_capturing():
+            raise RuntimeError("hccl: barrier cannot be captured, since the host waits")
+        device = torch.device("npu", npu.current_device())
+        return self._launch("barrier", 0, [], self.ranks, device, host_waits=True)
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        self.barrier().wait()
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> PlannedWork:
+        return self._message(tensors, self.rank(), to, _SENDS)
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> PlannedWork:
+        return self._message(tensors, source, self.rank(), _RECEIVES)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> PlannedWork:
+        return self.recv(tensors, (self.rank() + 1) % self.size(), tag)
+
+    # Of several tensors, and torch's names of before, which some callers have.
+    allreduce_coalesced = allreduce
+    allgather_coalesced = all_gather_single_coalesced = allgather
+    allgather_into_tensor_coalesced = allgather
+    reduce_scatter_single_coalesced = reduce_scatter
+    reduce_scatter_tensor_coalesced = reduce_scatter
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+
+    # Calls that are collected are launched one by one, each with its own latency.
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> CoalescedWork:
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
+
+    def _message(
+        self, tensors: Tensors, source: int, to: int, role: int
+    ) -> PlannedWork:
+        if npu.is_current_stream_capturing():
+            raise RuntimeError("hccl: send and recv cannot be captured")
+
+        def alike() -> None:
+            if role == _RECEIVES:  # nobody knows what
+                for tensor in tensors:
+                    tensor.zero_()
+
+        ranks = [self.ranks[source], self.ranks[to]]
+        size = _bytes(tensors)
+        return self._run("send", size, tensors, alike, ranks=ranks, role=role)
+
+    def _run(
+        self,
+        kind: str,
+        size: int,
+        results: Tensors,
+        alike: Callable[[], None] = lambda: None,
+        *,
+        ranks: list[int] | None = None,
+        **more: Any,
+    ) -> PlannedWork:
+        if results and results[0].device.type == "npu":
+            return self._launch(
+                kind, size, results, ranks or self.ranks, results[0].device, **more
+            )
+        with torch.no_grad():
+            alike()
+        return PlannedWork(results)
+
+    def _launch(
+        self,
+        kind: str,
+        size: int,
+        results: Tensors,
+        ranks: list[int],
+        device: torch.device,
+        *,
+        used: Sequence[torch.Tensor] = (),
+        role: int = _COLLECTIVES,
+        host_waits: bool = False,
+    ) -> PlannedWork:
+        # What is captured is not launched, and would be taken for what comes next.
+        if npu.is_current_stream_capturing():
+            return PlannedWork(results)
+        stream = self._stream(device, role)
+        # The quick ways: what this takes is counted as the program's own time.
+        stream.wait_stream(torch.accelerator.current_stream(device))
+        with stream:
+            if _is_recorded(kind, size, ranks):
+                _C.submit_with_site()
+        for tensor in (*results, *used):
+            tensor.record_stream(stream)
+        source = self.ranks.index(ranks[0])
+        work = PlannedWork(results, stream, host_waits=host_waits, source=source)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _stream(self, device: torch.device, role: int) -> npu.Stream:
+        if (device, role) not in self._streams:
+            self._streams[device, role] = npu.Stream(device)
+        return self._streams[device, role]
+
+
+def _flat(tensors: Nested) -> Tensors:
+    of_each = ([one] if isinstance(one, torch.Tensor) else one for one in tensors)
+    return [tensor for several in of_each for tensor in several]
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _is_recorded(kind: str, size: int, ranks: list[int]) -> bool:
+    """Say what the next task is; without a recording there is nobody to tell."""
+    try:
+        _C.plan_collective(kind, size, ranks)
+    except RuntimeError:
+        return False
+    return True
+
+
+def install(ranks: int, rank: int = 0, per_host: int | None = None) -> None:
+    """Let this process be one rank of a job of torchrun's that has no other ranks.
+
+    A host has `per_host` of them; without it, all.
+    """
+    on_host = min(ranks, per_host or ranks)
+    for name, value in {
+        "RANK": rank,
+        "LOCAL_RANK": rank % on_host,
+        "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": on_host,
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": 29500,
+    }.items():
+        config.set_for_children(name, str(value))
+    ours: Any = dc  # whose functions are replaced
+    ours.rendezvous = lambda *_, **__: iter([(HashStore(), rank, ranks)])
+    ours._new_process_group_helper = _whole_job
+    public: Any = torch.distributed
+    public.monitored_barrier = ours.monitored_barrier = _monitored_barrier
+    _install_ddp()
+
+
+def _whole_job(
+    size: int,
+    rank: int,
+    _ranks: list[int],
+    backend: str,
+    store: Any,
+    name: Any,
+    **_others: Any,
+) -> tuple[PlannedGroup, Any]:
+    """Make the group of all ranks. The others are made by its new_group()."""
+    if backend == "undefined":
+        backend = "hccl"
+    group = PlannedGroup(rank, range(size), store, name)
+    group.setGroupDesc("default_pg")
+    dc._register_pg_in_world(
+        group,
+        backend_name=backend,
+        store=store,
+        group_name=name,
+        backend_config=str(dc.BackendConfig(dc.Backend(backend))),
+        add_to_default_tag=True,
+    )
+    return group, store
+
+
+def _monitored_barrier(group: Any = None, *_: Any, **__: Any) -> None:
+    """Be torch's monitored_barrier for groups of any backend."""
+    group = group or dc._get_default_group()
+    group.monitored_barrier()
+
+
+class _ReadsWhatWasWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A copy to the host gives what was copied to the device before it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._written = torch.empty(0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.copy_.default:
+            to, given = args[:2]
+            if to.device.type == "npu" and given.device.type == "cpu":
+                self._written = given.clone()
+            elif to.device.type == "cpu" and given.device.type == "npu":
+                return to.copy_(self._written)
+        return func(*args, **(kwargs or {}))
+
+
+class _Reducer(Reducer):
+    def _rebuild_buckets(self) -> bool:
+        """Form the buckets anew, in the order in which gradients came.
+
+        All ranks take those of rank 0, which this one is, or is like.
+        """
+        with _ReadsWhatWasWritten():
+            return super()._rebuild_buckets()
+
+
+class _Logger(Logger):
+    def set_runtime_stats_and_log(self) -> None:
+        """Log no times: the host waits for them, in the first ten steps alone."""
+
+
+def _install_ddp() -> None:
+    """Let DistributedDataParallel work where tensors on npu read as zeros.
+
+    It reads two things back that ranks have told each other: the shapes of parameters,
+    to compare them, and which gradients share a bucket.
+    """
+    from torch.nn.parallel import distributed as ddp
+
+    public: Any = torch.distributed
+    public.Reducer, public.Logger = _Reducer, _Logger
+    # Shapes of ranks that are alike are not compared.
+    module: Any = ddp
+    module._verify_param_shape_across_processes = lambda *_, **__: None

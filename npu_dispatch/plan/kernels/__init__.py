@@ -1,1 +1,0 @@
-"""Kernel times that were measured on the real device (docs/plan.md)."""

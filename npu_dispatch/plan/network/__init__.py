@@ -1,1 +1,0 @@
-"""What steps take on more ranks, by how these are linked (docs/plan.md)."""

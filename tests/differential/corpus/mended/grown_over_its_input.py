@@ -1,5 +1,0 @@
-t6 = data((2, 2, 2, 1, 4), float32, 19).contiguous(memory_format=torch.channels_last_3d)
-t2 = t6.transpose(-5, 0)
-t3 = t6.broadcast_to((3, 2, 2, 2, 1, 4))
-t5 = t3.view_as(t3)
-t4 = torch.exp(t5, out=t2)

@@ -1,0 +1,146 @@
+"""The specs of the package, and `npu-dispatch calibrate`, which writes one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from click.testing import CliRunner
+from interpreter import Spawned
+
+from npu_dispatch.cli import main
+from npu_dispatch.plan import bystanders, calibrate, probes
+from npu_dispatch.plan.bystanders import Bystanders, share_of_others
+from npu_dispatch.plan.spec import SpecError, built_in, load
+
+SPECS = {name: load(name) for name in built_in()}
+
+LIST = """
+import sys
+from npu_dispatch.cli import main
+try:
+    main(["plan", "--list"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+"""
+
+
+def test_each_spec_has_a_source_and_rates_of_hardware() -> None:
+    """A figure in another unit than its column's is out of these bounds."""
+    wrong = []
+    for name, spec in SPECS.items():
+        numbers = spec.numbers
+        tflops, memory = numbers["tflops"], numbers["memory"]
+        stated = tomllib.loads(built_in()[name].read_text())["efficiency"]
+        facts = {
+            "source": len(spec.source) > 10,
+            "date": re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", spec.date),
+            "efficiency": set(stated)
+            == {"arithmetic", "memory", "convolution", "recurrent"},
+            "parts": stated["recurrent"] < stated["convolution"] < 1,
+            "fp16": tflops["fp16"] > tflops["fp32"] >= tflops["fp64"],
+            "int8": tflops["fp16"] <= tflops["int8"] <= 4.1 * tflops["fp16"],
+            "tflops": 0.1 < tflops["fp64"] < 200
+            and 5 < tflops["fp32"] < 300
+            and 20 < tflops["fp16"] < 3000,
+            "gib": 10 < memory["gib"] < 300,
+            "gb_per_s": 250 < memory["gb_per_s"] <= 8000,
+            # What a device computes while it reads a byte.
+            "balance": 50 < tflops["fp16"] * 1e3 / memory["gb_per_s"] < 600,
+            "link": 15 < numbers["link"]["gb_per_s"] < 100,
+        }
+        wrong += [f"{name}: {what}" for what, holds in facts.items() if not holds]
+    assert wrong == []
+    assert len({spec.name for spec in SPECS.values()}) == len(SPECS)
+    with pytest.raises(SpecError, match=r"a100-80gb-sxm, .*; a TOML file of your own"):
+        load("no-such-device")
+
+
+def test_the_list_names_each_spec_and_imports_no_torch(
+    fresh_python: Spawned,
+) -> None:
+    done = fresh_python(LIST, COLUMNS="80", PYTHONIOENCODING="utf-8")
+
+    for name, spec in SPECS.items():
+        rows = re.findall(rf"^│ {re.escape(name)} +│.*$", done.stdout, re.M)
+        assert len(rows) == 2, name  # its figures, and their source
+        assert f"{spec.numbers['memory']['gib']:g} GiB" in rows[0]
+        assert rows[1].rstrip(" │").endswith(spec.date)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("gib = 1", "gib = 1\ncache_mib = 2"), "memory.cache_gb_per_s: found nothing"),
+        (("fp32 = 1", 'fp32 = "fast"'), "tflops.fp32: found 'fast', expected a number"),
+        (("fp32 = 1", ""), "tflops.fp32: found nothing, expected a number above 0"),
+        (("fp32 = 1", "fp32 = 0"), "tflops.fp32: found 0, expected a number above 0"),
+        (("fp32 = 1", "fp31 = 1"), "tflops.fp31: no such key; expected fp64, fp32"),
+        (("engines = 1", "engines = 1.5"), "link.copy_engines: found 1.5, expected a"),
+        (('name = "test"', ""), "name: found None, expected a text"),
+        (("[memory]", "[memory"), "not a TOML file"),
+    ],
+)
+def test_a_bad_spec_is_refused_by_key(spec, change, said: str) -> None:
+    path = Path(spec())
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(SpecError) as raised:
+        load(str(path))
+    assert str(raised.value).startswith(f"{path}: {said}")
+
+
+@pytest.mark.nightly
+def test_filters_of_one_channel_are_the_furthest_from_the_peak() -> None:
+    parts = calibrate.measure()["efficiency"]
+
+    assert 0 < parts["depthwise"] < parts["convolution"]
+
+
+def test_its_spec_is_one_that_plan_takes(monkeypatch, tmp_path: Path) -> None:
+    """Each figure is measured, but once: how large they are is the machine's."""
+    monkeypatch.setattr(probes, "_LEAST_S", 0.0)
+    monkeypatch.setattr(probes, "_REPEATS", 2)
+    monkeypatch.setattr(probes, "_TRIPS", 10)
+    path = tmp_path / "new" / "cpu.toml"
+
+    done = CliRunner().invoke(main, ["calibrate", str(path), "--name", "here"])
+
+    assert done.exit_code == 0, done.output
+    spec = load(str(path))
+    assert spec.name == "here"
+    for table in ("memory", "tflops", "link"):
+        assert all(value > 0 for value in spec.numbers[table].values()), table
+    assert all(value >= 0 for value in spec.numbers["latency_us"].values())
+    assert all(0 < part <= 1 for part in spec.numbers["efficiency"].values())
+    memory = torch.npu.get_device_properties(0).total_memory / 2**30
+    assert spec.numbers["memory"]["gib"] == pytest.approx(memory, rel=0.1)
+    assert not re.search(r"= nan|= inf", path.read_text())
+
+
+def stat(*seconds: float) -> Any:
+    return type(psutil.cpu_times())(*seconds, 7, 7)
+
+
+BEFORE = stat(100, 10, 50, 1000, 20, 1, 2, 5)
+# 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
+AFTER = stat(140, 20, 55, 1020, 30, 6, 7, 10)
+
+
+def test_what_others_take_is_all_that_is_neither_idle_nor_own(monkeypatch) -> None:
+    for own_seconds, share in ((0, 0.70), (30, 0.40), (80, 0)):
+        assert share_of_others(BEFORE, AFTER, own_seconds) == pytest.approx(share)
+    assert share_of_others(BEFORE, BEFORE, 0) == 0
+
+    counters = iter((BEFORE, AFTER))
+    monkeypatch.setattr(bystanders.psutil, "cpu_times", lambda: next(counters))
+    own = iter((5.0, 35.0))
+    times = lambda: type("Times", (), {"user": next(own), "system": 1.0})  # noqa: E731
+    monkeypatch.setattr(bystanders.os, "times", times)
+    assert Bystanders().share() == pytest.approx(0.40)
