@@ -133,11 +133,15 @@ bool fill_uniform(at::Tensor& out, double low, double high, RandomSeed seed) {
     return false;
   float* const to = out.data_ptr<float>();
   const float first = float(low), width = float(high) - float(low);
-  each_in_vectors(
-      seed, out.numel(), [to, first, width](int64_t i, uint32_t word) {
-        // 24 bits, as many as a float has: less than 1 in any case.
-        to[i] = float(int32_t(word >> 8)) * 0x1p-24f * width + first;
-      });
+  // The sum may be rounded up to `high`, which is not in the range.
+  const float last = std::nextafter(float(high), first);
+  each_in_vectors(seed, out.numel(),
+                  [to, first, width, last](int64_t i, uint32_t word) {
+                    // 24 bits, as many as a float has.
+                    const float value =
+                        float(int32_t(word >> 8)) * 0x1p-24f * width + first;
+                    to[i] = value < last ? value : last;
+                  });
   return true;
 }
 

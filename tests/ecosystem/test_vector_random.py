@@ -56,6 +56,14 @@ def test_numbers_are_those_of_seed_offset_and_place(seed: int):
     )
 
 
+def test_the_upper_end_is_never_drawn():
+    high = 1 + 2**-23  # the next float after 1: half of the sums are rounded up to it
+
+    found = draws(3, lambda: torch.empty(SIZE, device=NPU).uniform_(1, high))
+
+    assert found.min().item() == found.max().item() == 1.0
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_bernoulli_compares_the_same_numbers(dtype: torch.dtype):
     out = torch.empty(SIZE, dtype=dtype, device=NPU)

@@ -302,7 +302,7 @@ class Processes:
             except OSError:
                 same = False
             if same and watched.reader.is_replaced():
-                self._remove(path)
+                self._remove(watched)
                 watched.reader.close()
                 del self._watched[path]
                 continue
@@ -315,10 +315,17 @@ class Processes:
             del self._watched[path]
 
     @staticmethod
-    def _remove(path: Path) -> None:
-        """Remove what a process has left that runs another program now."""
-        with contextlib.suppress(OSError):  # another user's
-            path.unlink()
+    def _remove(watched: _Watched) -> None:
+        """Remove what a process has left that runs another program now.
+
+        Another user's files are left alone.
+        """
+        path = watched.path
+        with contextlib.suppress(OSError):
+            # Its new program may have a file of that name by now.
+            same = path.stat().st_ino == watched.reader.inode
+            if same and path.parent.stat().st_uid == os.geteuid():
+                path.unlink()
 
     def _find_new(self) -> None:
         self.unreadable = 0
@@ -345,7 +352,7 @@ class Processes:
     def _is_listed(self, watched: _Watched, pid: int) -> bool:
         reader = watched.reader
         if reader.is_replaced():
-            self._remove(watched.path)
+            self._remove(watched)
             return False
         alive, here = reader.lives(), is_here(reader.info.pid_namespace)
         forged = self._all_users and here and alive and not _is_its_owners(reader)
