@@ -470,6 +470,7 @@ for lanes, after in ((1, ""), (2, "side"), (2, "joined")):
     reset()
     event.reset()
     i.fill_(1)
+    npu.synchronize(0)  # stream a waits for the next record, so after the reset
     event.wait(a)
     graph.replay()
     npu.synchronize(0)
