@@ -14,8 +14,8 @@
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
-#   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
-#   make judges           others' test suites, on npu and on cpu: docs/judges.md
+#   make compatibility    other libraries on npu and on cpu: docs/tested_with.md
+#   make judges           others' test suites, on npu and on cpu: docs/tested_with.md
 #   make torture          everything that can give out, does; MINUTES=n
 #   make torture-docs     adds that run to the campaign's in docs/reliability.md
 #   make mutants          do the tests see bugs that are put into the core?
@@ -30,7 +30,7 @@
 #   make pythons          a build and an import with each of PYTHONS="python3.12 ..."
 #   make try-dev          a contributor's first hour, and all hooks
 #   make versions         Python tests with each torch of VERSIONS="2.13.0 2.14.1"
-#   make versions-docs    the table of docs/versions.md, from out/versions/
+#   make versions-docs    the table of docs/tested_with.md, from out/versions/
 #   make wheel            dist/: the source distribution, and a wheel built from it
 #   make dev              a contributor's first hour: tools, hooks, a build, a try
 #   make docs             the site from docs/, in out/site; links are checked
@@ -254,7 +254,7 @@ MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30)
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
 
-# Installs what it tries into out/compat; writes docs/compatibility.md.
+# Installs what it tries into out/compat; writes docs/tested_with.md.
 compatibility: $(INSTALLED)
 	$(PY) -m tests.compatibility.run $(COMPATIBILITY_FLAGS)
 

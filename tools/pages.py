@@ -151,8 +151,8 @@ def _right(counts: Mapping[str, int]) -> str:
     judged = sum(counts[key] for key in ("passed", "failed", "crashed", "hung"))
     if not judged:
         return "not run yet"
-    missed = " (missed)" if counts["passed"] < GOAL * judged else ""
-    return f"{100 * counts['passed'] / judged:.2f} %{missed}"
+    below = f" (goal: {GOAL:.0%})" if counts["passed"] < GOAL * judged else ""
+    return f"{100 * counts['passed'] / judged:.2f} %{below}"
 
 
 def _third(number: int, part: Run | None) -> list[object]:
@@ -165,14 +165,14 @@ def _classes(parts: Iterable[Run]) -> str:
     """Return the classes of failures, with an example of each."""
     failures = [failure for part in parts for failure in part["failures"]]
     if not failures:
-        return "Nothing fails on npu alone.\n"
+        return "No test fails on npu only.\n"
     why_of = {f["test"]: reasons.reason(f["test"], f["message"]) for f in failures}
     rows = []
     for why, number in Counter(why_of.values()).most_common():
         first = next(test for test, its in why_of.items() if its == why)
         rows.append([f"{number:,}", why, f"`{first.rpartition('/')[2]}`"])
-    heads = ["tests", "why", "one of them"]
-    return f"What fails on npu alone:\n\n{table(heads, rows)}"
+    heads = ["tests", "reason", "example"]
+    return f"Tests that fail on npu only:\n\n{table(heads, rows)}"
 
 
 def of_judges(suites: Mapping[str, Run] | None) -> str:
@@ -188,7 +188,7 @@ def of_judges(suites: Mapping[str, Run] | None) -> str:
         rows.append([*about, *bad, _right(counts), *others])
         thirds = (_third(n, suite["parts"].get(str(n))) for n in range(PARTS))
         heads = ["third", "ended (UTC)", "commit", "torch", "cores"]
-        sections += f"\n## {name}\n\n{table(heads, thirds)}\n"
+        sections += f"\n### {name}\n\n{table(heads, thirds)}\n"
         sections += _classes(suite["parts"].values())
     heads = ["suite", "from", "version", "passed", "failed", "crashed", "hung"]
     heads += ["right", "not right on cpu either", "not applicable"]
@@ -196,15 +196,22 @@ def of_judges(suites: Mapping[str, Run] | None) -> str:
 
 
 def of_libraries(text: str) -> str:
+    """Return a row for each library, and for each result where it has several."""
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))
     works = sum(row["result"] == "works" for row in rows)
-    heads = ["library", "version", "what was run", "result", "since", "last run"]
-    cells = ([row[name] for name in row if name != "program"] for row in rows)
-    summary = f"{works} of {len(rows)} give cpu's figures.\n\n"
-    return summary + table([*heads, "of commit"], cells)
+    programs: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        run = tuple(row[key] for key in ("library", "version", "result", "run", "commit"))
+        programs.setdefault(run, []).append(row["what"])
+    cells = (
+        (library, version, "<br>".join(whats), result, date, f"`{commit}`")
+        for (library, version, result, date, commit), whats in programs.items()
+    )
+    heads = ["library", "version", "programs", "result", "date", "commit"]
+    return f"{works} of {len(rows)} programs agree with cpu.\n\n{table(heads, cells)}"
 
 
-PAGES = ("reliability", "versions", "judges", "compatibility")
+PAGES = ("reliability", "tested_with")
 BLOCKS: dict[str, Callable[[], str]] = {
     "nightly": lambda: of_night(kept("nightly")),
     "campaign": lambda: of_campaign(kept("campaign")),

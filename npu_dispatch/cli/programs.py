@@ -95,7 +95,7 @@ def _say_what_stays_on_cpu() -> None:
     if loaded and "torch_npu" not in sys.modules:
         click.echo(
             f"npu: {' and '.join(loaded)} found no npu and the program launched "
-            "nothing on it; with --torch-npu they find it (docs/libraries.md)",
+            "nothing on it; with --torch-npu they find it (docs/tested_with.md)",
             err=True,
         )
 

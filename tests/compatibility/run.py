@@ -1,4 +1,4 @@
-"""Runs the matrix in an environment of its own and writes docs/compatibility.md.
+"""Runs the matrix in an environment of its own and writes docs/tested_with.md.
 
     python -m tests.compatibility.run [--only PROGRAM...] [--no-install]
 

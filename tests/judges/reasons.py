@@ -7,80 +7,79 @@ import re
 # Patterns of "test: message", and why it is so. The first that fits counts.
 REASONS = {
     r"which has no quantized tensors": (
-        "torch's quantized tensors, which are deprecated there: the device has none, "
-        "and the error says what to use instead"
+        "the device has no quantized tensors, which torch has deprecated; the error "
+        "says what to use instead"
     ),
     r"test_op_errors\[(gather|masked_fill)\]|test_advancedindex_|test_masked_scatter_"
     r"|with_tensor_of_scalarlist_overload|test_embedding_bag_out_of_bounds_idx"
     r"|test_one_hot_npu|ZeroDivisionError": (
-        "what is wrong with a value in the device's memory, an index or a number that "
-        "does not fit: the kernel finds it, so that the error comes late, as on a GPU"
+        "the error depends on a value in device memory, such as an index; the kernel "
+        "finds it, so it is raised late, as on a GPU"
     ),
     r"tensor_indices_or_sections to be on cpu": (
-        "torch wants tensor_split()'s indices on cpu, whatever the device"
+        "torch accepts the indices of tensor_split() on cpu only"
     ),
     r"test_lazy_clone_|test_parallel_cow_": (
-        "`_lazy_clone` copies at once: the values are right, nothing is put off"
+        "`_lazy_clone` copies at once: the values are right, but the copy is not lazy"
     ),
     r"its kernels are those of cpu, and torch has none of this operator": (
-        "torch has kernels of this operator for CUDA alone, and the error says so"
+        "torch has kernels of this operator for CUDA only, and the error says so"
     ),
     r"NPU out of memory": (
-        "it asks for more memory than the device has, which is a share of the machine's"
+        "the test needs more memory than the device has"
     ),
     r"test_tensor_storage_type_": (
-        "the test knows classes of storages of CUDA and of torch; those of npu are in "
-        "`torch.npu`, as torch_npu has them"
+        "the test knows the storage classes of CUDA and torch only; those of npu are "
+        "in `torch.npu`, as in torch_npu"
     ),
     r"map2?_ is only implemented on CPU": (
-        "`map_` and `map2_` call Python for each element, which torch does on cpu alone"
+        "`map_` and `map2_` call Python for each element, which torch does on cpu only"
     ),
     r"_resize_output.*device set: it is on npu:0, expected npu": (
-        "torch compares the names: the test says `npu` where the tensor says `npu:0`"
+        "torch compares device names: the test expects `npu`, the tensor has `npu:0`"
     ),
     r"_foreach_abs_slowpath_outplace_npu_bool": (
-        "`abs` takes bool, as on CUDA; `_foreach_abs` does not, as on cpu"
+        "`abs` accepts bool, as on CUDA; `_foreach_abs` does not, as on cpu"
     ),
     r"has_inf-nn\.functional\.conv_transpose3d|variant\[_convolution[.\[]": (
-        "convolutions of narrow types are computed in float32, whose kernel leaves the "
-        "padding out, where that of the narrow type multiplies its zeros by weights "
-        "that are infinite or not a number"
+        "half-precision convolutions are computed in float32; that kernel skips the "
+        "padding, while torch's half-precision kernel multiplies its zeros by infinite "
+        "or NaN weights"
     ),
     r"test_memory_format_nn_GroupNorm": (
-        "torch gives the gradient of group_norm its input's layout on cpu alone, and a "
-        "contiguous one on any other device"
+        "torch keeps the input's layout in the gradient of group_norm on cpu only; on "
+        "other devices the gradient is contiguous"
     ),
     r"test_errors_nn_Embedding_.*on the same device": (
-        "the call has two errors; that of the devices is told first, as for each other "
-        "operator"
+        "the call has two errors; the device mismatch is reported first, as for other "
+        "operators"
     ),
     r"test_random_from_to_.*UserWarning not triggered": (
-        "torch's kernel warns of bounds that the type cannot hold, so that the warning "
-        "comes late"
+        "the kernel warns of bounds that the type cannot hold, so the warning is late"
     ),
     r"_ConvBackend\.Overrideable": (
-        "torch has one name for the convolutions of all devices that are not its own"
+        "torch uses one backend name for the convolutions of all devices outside torch"
     ),
     r"derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward": (
-        "torch has no derivative of its attention's derivative: on cpu, whose kernel "
-        "it is, the test is left out"
+        "torch has no second derivative of this attention kernel; on cpu the test is "
+        "skipped"
     ),
     r"test_reference_numerics_sub_npu_complex32": (
-        "torch allows this type's rounding on cpu and CUDA, which it names; the value "
-        "is that of cpu"
+        "the test tolerates the rounding of this type on cpu and CUDA only; the value "
+        "equals that of cpu"
     ),
     r"test_cholesky_inverse_errors_and_warnings": (
-        "torch's shape function, in Python, warns of the same with words of its own"
+        "torch's shape function gives the same warning in other words"
     ),
     r"test_upsamplingBiMode2d_nonsupported_dtypes.*uint8": (
-        "the test wants an error of every device that is not cpu, where the kernels "
-        "here are those of cpu"
+        "the test expects an error on every device but cpu; npu uses the cpu kernels, "
+        "which accept the call"
     ),
     r"not supported on CUDA. does not match": (
-        "the test wants CUDA's message of every device that is not cpu"
+        "the test expects CUDA's message on every device but cpu"
     ),
     r"test_sparse_low_level_compressed_generic_helpers": (
-        "the test reads memory that nobody wrote, as indices"
+        "the test uses uninitialised memory as indices"
     ),
 }
 UNEXPLAINED = "not explained yet"
