@@ -13,15 +13,15 @@
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
-#   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
+#   make fuzz-docs        its table in docs/tested_with.md, from out/fuzz.json
 #   make compatibility    other libraries on npu and on cpu: docs/tested_with.md
 #   make judges           others' test suites, on npu and on cpu: docs/tested_with.md
 #   make torture          everything that can give out, does; MINUTES=n
-#   make torture-docs     adds that run to the campaign's in docs/reliability.md
+#   make torture-docs     adds that run to the campaign's in docs/tested_with.md
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
 #   make nightly          everything, in full: out/nightly.json
-#   make nightly-docs     the tables of docs/reliability.md, from out/nightly.json
+#   make nightly-docs     the table of docs/tested_with.md, from out/nightly.json
 #   make bench            every benchmark: out/bench.json and out/bench.md
 #   make bench-libraries  other libraries that benchmarks run
 #   make bench-readme     the README's figures, from out/bench.json
@@ -245,7 +245,7 @@ TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(M
 torture: $(INSTALLED) bench-cpp
 	$(PY) -m tests.torture.run --minutes $(TORTURE_MINUTES) $(TORTURE_FLAGS)
 
-# Adds the run of out/torture.json to those that docs/reliability.md sums.
+# Adds the run of out/torture.json to those that docs/tested_with.md sums.
 torture-docs:
 	$(PYTHON) tools/pages.py torture
 

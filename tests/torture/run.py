@@ -33,7 +33,7 @@ SHARES = {
     "clients": 0.06,
 }
 FAULTS = ("faults", "warm_faults", "files")
-TOLD = ("faults injected", "hangs", "tasks lost", "wrong, in all")
+TOLD = ("faults injected", "hangs", "tasks lost", "wrong outcomes")
 
 
 def run_part(name: str, seconds: float, *flags: str) -> Told:
@@ -66,21 +66,21 @@ def figures(parts: dict[str, Told]) -> dict[str, float]:
 
     inputs = parts.get("damaged_files", {}).get("inputs", {})
     return {
-        "tasks soaked, null driver": of("tasks", "null"),
-        "operators soaked": of("operators", "soak"),
+        "tasks run on the driver null": of("tasks", "null"),
+        "operators run": of("operators", "soak"),
         "faults injected": of("injected", *FAULTS),
-        "of them: typed error": of("raised", *FAULTS),
-        "of them: right result": of("right", *FAULTS),
-        "kernels thrown, stops, forks, signals, exits": of("cases", "endings"),
-        "clocks stepped": of("cases", "clocks"),
-        "bad inputs tried": sum(inputs.values()),
-        "scrapes served": of("scrapes", "clients"),
-        "/livez asked": of("livez_asked", "clients"),
-        "/livez answered": of("livez", "clients"),
-        "/livez, slowest, ms": of("livez_worst_ms", "clients"),
+        "faults that raised a typed error": of("raised", *FAULTS),
+        "faults with the right result": of("right", *FAULTS),
+        "exceptions in kernels, stops, forks, signals, exits": of("cases", "endings"),
+        "clock changes": of("cases", "clocks"),
+        "damaged files read": sum(inputs.values()),
+        "scrapes answered": of("scrapes", "clients"),
+        "/livez requests": of("livez_asked", "clients"),
+        "/livez requests answered": of("livez", "clients"),
+        "/livez, slowest answer, ms": of("livez_worst_ms", "clients"),
         "hangs": of("hangs", *parts),
         "tasks lost": of("lost", "null"),
-        "wrong, in all": sum(len(told.get("bad", [])) for told in parts.values()),
+        "wrong outcomes": sum(len(told.get("bad", [])) for told in parts.values()),
     }
 
 
