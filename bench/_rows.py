@@ -10,6 +10,7 @@ LAUNCHED = (
     *("add", "add_out", "add_", "mm", "relu_", "sum", "cat", "softmax", "view"),
     *("copy_", "linear_grad"),
 )
+LAYERED = ("add", "add_", "linear_grad")  # whose layers a page shows
 # The layers of launch_profile.py, and how they are called.
 LAUNCH_LAYERS = (
     ("python", "interpreter"),
@@ -50,7 +51,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "launch_profile",
                 tuple((case, f"{device}_{layer}") for layer, _ in LAUNCH_LAYERS),
             )
-            for case in LAUNCHED
+            for case in LAYERED
             for device in ("npu", "floor")
         ),
     ),

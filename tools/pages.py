@@ -36,6 +36,16 @@ BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The worst of a campaign, which the worst of all is, and not their sum.
 WORST = "/livez, slowest answer, ms"
 TROUBLE = ("hangs", "tasks lost", "wrong outcomes")
+SHOWN = (
+    "operators run",
+    "faults injected",
+    "faults that raised a typed error",
+    "faults with the right result",
+    "damaged files read",
+    "/livez requests",
+    "/livez requests answered",
+    *TROUBLE,
+)
 # What is not kept of a campaign: it is long, and fixed before.
 LONG = ("findings", "details", "summary")
 GOAL = 0.99  # of others' tests that are right
@@ -121,18 +131,23 @@ def sums(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def of_campaign(runs: Sequence[Run] | None) -> str:
-    """Return the table of the sums, and that of the runs."""
+    """Return a row for each run, and one for all."""
     if not runs:
         return "No campaign has been kept yet.\n"
-    minutes = round(sum(run["seconds"] for run in runs) / 60)
-    rows = []
-    for run in runs:
-        troubles = [f"{run['counts'][name]:,}" for name in TROUBLE]
-        about = [f"{run['seconds'] / 60:,.0f}", f"`{run['commit']}`", run["cores"]]
-        rows.append([run["began"], *about, run["torch"], *troubles])
-    heads = ["began, UTC", "minutes", "commit", "cores", "torch", *TROUBLE]
-    whole = {**sums(runs), "minutes": minutes}
-    return f"{figures(whole)}\n{table(heads, rows)}"
+    rows = [
+        [f"{run['began']} UTC", f"`{run['commit']}`", run["torch"], run["seconds"]]
+        + [run["counts"][name] for name in SHOWN]
+        for run in runs
+    ]
+    whole = sums(runs)
+    seconds = sum(run["seconds"] for run in runs)
+    rows.append(["all", "", "", seconds, *(whole[name] for name in SHOWN)])
+    heads = ["began", "commit", "torch", "minutes", *SHOWN]
+    cells = (
+        [*row[:3], f"{row[3] / 60:,.0f}", *(f"{count:,}" for count in row[4:])]
+        for row in rows
+    )
+    return table(heads, cells)
 
 
 def of_versions(runs: Sequence[Run] | None) -> str:
@@ -154,12 +169,6 @@ def _right(counts: Mapping[str, int]) -> str:
     return f"{100 * counts['passed'] / judged:.2f} %{below}"
 
 
-def _third(number: int, part: Run | None) -> list[object]:
-    if part is None:
-        return [number, "not run yet", "", "", ""]
-    return [number, part["ended"], f"`{part['commit']}`", part["torch"], part["cores"]]
-
-
 def _classes(parts: Iterable[Run]) -> str:
     """Return the classes of failures, with an example of each."""
     failures = [failure for part in parts for failure in part["failures"]]
@@ -175,23 +184,24 @@ def _classes(parts: Iterable[Run]) -> str:
 
 
 def of_judges(suites: Mapping[str, Run] | None) -> str:
-    """Return the sums of each suite's parts, and a section for each suite."""
-    rows, sections = [], ""
+    """Return the sums of each suite's parts, and why tests fail."""
+    rows, ran = [], []
     for name, suite in (suites or {}).items():
+        parts = list(suite["parts"].values())
         counts: Counter[str] = Counter()
-        for part in suite["parts"].values():
+        for part in parts:
             counts.update(part["counts"])
+        when = "<br>".join(f"{run['ended']}, `{run['commit']}`" for run in parts)
+        about = (suite["version"], f"{len(parts)} of {PARTS}", when)
         bad = (f"{counts[key]:,}" for key in ("passed", "failed", "crashed", "hung"))
         others = (f"{counts[key]:,}" for key in ("not right on cpu either", "skipped"))
-        about = (name, suite["source"], suite["version"])
-        rows.append([*about, *bad, _right(counts), *others])
-        thirds = (_third(n, suite["parts"].get(str(n))) for n in range(PARTS))
-        heads = ["third", "ended (UTC)", "commit", "torch", "cores"]
-        sections += f"\n### {name}\n\n{table(heads, thirds)}\n"
-        sections += _classes(suite["parts"].values())
-    heads = ["suite", "from", "version", "passed", "failed", "crashed", "hung"]
-    heads += ["right", "not right on cpu either", "not applicable"]
-    return table(heads, rows) + sections
+        source = f"{name} ({suite['source']})"
+        rows.append([source, *about, *bad, _right(counts), *others])
+        ran += parts
+    heads = ["suite", "version", "thirds run", "ended (UTC), commit", "passed"]
+    heads += ["failed", "crashed", "hung", "right", "fail on cpu, too"]
+    heads.append("not applicable")
+    return f"{table(heads, rows)}\n{_classes(ran)}"
 
 
 def of_libraries(text: str) -> str:
@@ -200,7 +210,8 @@ def of_libraries(text: str) -> str:
     works = sum(row["result"] == "works" for row in rows)
     programs: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        run = tuple(row[key] for key in ("library", "version", "result", "run", "commit"))
+        keys = ("library", "version", "result", "run", "commit")
+        run = tuple(row[key] for key in keys)
         programs.setdefault(run, []).append(row["what"])
     cells = (
         (library, version, "<br>".join(whats), result, date, f"`{commit}`")

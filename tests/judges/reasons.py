@@ -25,9 +25,7 @@ REASONS = {
     r"its kernels are those of cpu, and torch has none of this operator": (
         "torch has kernels of this operator for CUDA only, and the error says so"
     ),
-    r"NPU out of memory": (
-        "the test needs more memory than the device has"
-    ),
+    r"NPU out of memory": "the test needs more memory than the device has",
     r"test_tensor_storage_type_": (
         "the test knows the storage classes of CUDA and torch only; those of npu are "
         "in `torch.npu`, as in torch_npu"

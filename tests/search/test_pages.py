@@ -129,7 +129,7 @@ def test_a_third_that_was_not_run_and_a_rate_below_the_goal_are_told():
 
     assert pages.PARTS == judges.PARTS
     assert "| 98 | 2 | 0 | 0 | 98.00 % (goal: 99%) | 1 | 7 |" in text
-    assert "| 0 | not run yet" in text and "| 1 | 2026-01-01 00:00 | `abc`" in text
+    assert "| 1 of 3 | 2026-01-01 00:00, `abc` |" in text
     assert "| 2 | not explained yet | `t.py::test_0` |" in text
 
 
