@@ -1,36 +1,36 @@
-"""The table of how near `npu-dispatch plan` comes, and what stands in the way."""
+"""The errors of `npu-dispatch plan`, and their reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# What is known of those kinds whose error is beyond the goal.
+# Why the error of a kind may be beyond the goal.
 REASONS = {
-    "mlp": "A step is a third of a millisecond of Python, whose speed differs from "
-    "process to process.",
-    "gpt_tiny": "Products of few rows take a time of their own, and a spec has one "
-    "rate for all.",
-    "gpt_wide": "The machine keeps the speed of the shortest calls, which `calibrate` "
-    "takes, for no long step.",
-    "cnn": "Convolutions of all shapes have one rate, and pooling that of other "
+    "mlp": "A step is a third of a millisecond of Python, whose speed differs between "
+    "processes.",
+    "gpt_tiny": "Products of few rows are slower, and a spec has one rate for all "
+    "products.",
+    "gpt_wide": "`calibrate` takes the speed of the shortest calls, which the machine "
+    "does not keep during a long step.",
+    "cnn": "A spec has one rate for all convolutions, and one for pooling and other "
     "reductions.",
-    "lstm": "A time step's cost is a difference of two layers' times, and packing of "
-    "weights is taken to be a part of it.",
-    "gru": "A step launches some 600 kernels of a microsecond or two, and on a spec "
-    "all have the same fixed time.",
-    "depthwise_cnn": "Convolutions of all shapes have one rate.",
-    "attention": "A causal mask halves the work, and operations are counted in full.",
-    "embedding_bag": "Most of a step is the optimizer's update of the table, which "
-    "moves memory faster than the usual kernel.",
-    "resnet18": "Convolutions of all shapes have one rate, and pooling that of other "
-    "reductions.",
-    "unet": "Convolutions of few channels reach less of the peak than wide ones, and "
-    "upsampling is taken for a stream.",
-    "ppo": "Each action is waited for, and a thread that has slept wakes later than "
-    "one that spins.",
-    "server": "Each answer is waited for, and a thread that has slept wakes later "
-    "than one that spins.",
+    "lstm": "The cost of a time step is the difference of two layers' times, and "
+    "includes the packing of weights.",
+    "gru": "A step launches about 600 kernels of one or two microseconds, which all "
+    "have the same fixed time in a spec.",
+    "depthwise_cnn": "A spec has one rate for all convolutions.",
+    "attention": "A causal mask halves the work, but all operations are counted.",
+    "embedding_bag": "The optimizer's update of the table takes most of a step and is "
+    "faster than other memory-bound kernels.",
+    "resnet18": "A spec has one rate for all convolutions, and one for pooling and "
+    "other reductions.",
+    "unet": "Convolutions of few channels reach less of the peak, and upsampling is "
+    "modelled as a copy.",
+    "ppo": "The program waits for each action, and a sleeping thread reacts later than "
+    "a spinning one.",
+    "server": "The program waits for each answer, and a sleeping thread reacts later "
+    "than a spinning one.",
     "wide_mlp": "Products of few rows and large weights are slower than square ones.",
 }
 
