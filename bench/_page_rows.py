@@ -81,8 +81,6 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                     for letters, layout in (
                         ("nn", ""),
                         ("nt", ", right transposed"),
-                        ("tn", ", left transposed"),
-                        ("tt", ", both"),
                     )
                 ),
                 ("convolution, 8 channels", "conv2d_8"),

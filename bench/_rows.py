@@ -158,19 +158,6 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "enqueue_with_site_after_a_second_thread",
                 "added_ns",
             ),
-            single("a bare copy of as much, ns", "enqueue", "enqueue", "copy_ns"),
-            single(
-                "into the bare ring, launcher inside a task, over a memcpy",
-                "ring_bench",
-                "ring_push_busy",
-                "ratio",
-            ),
-            single(
-                "the same after a second thread has pushed once",
-                "ring_bench",
-                "ring_shared_push_busy",
-                "ratio",
-            ),
             single(
                 "finding a launch's Python line, 16 calls deep, ns",
                 "provenance",

@@ -62,11 +62,6 @@ def table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     return "".join(map(line, [heads, ["---"] * len(heads), *rows]))
 
 
-def figures(counts: Mapping[str, float]) -> str:
-    rows = ([name, f"{count:,}"] for name, count in counts.items())
-    return table(["what", "figure"], rows)
-
-
 def filled(text: str, write: Callable[[str], str | None]) -> str:
     """Return a page with what `write` gives for each name of its blocks; one that it
     gives None for stays as it is."""
@@ -109,8 +104,10 @@ def of_fuzz(run: Run | None) -> str:
         return "No run has been kept yet.\n"
     planted = run["details"]["planted"]
     programs = [bug["sequences"] for bug in planted if bug["found"]]
-    text = figures(run["counts"])
-    text += f"\n{len(programs)} of {len(planted)} planted bugs are found"
+    counts = (f"{count:,} {name}" for name, count in run["counts"].items())
+    text = f"{', '.join(counts)}. ".replace("sequences", "programs")
+    text = text.replace("known:", "expected differences:")
+    text += f"{len(programs)} of {len(planted)} planted bugs are found"
     if programs:
         text += f", after a median of {statistics.median(programs):,.0f} programs "
         text += f"(at most {max(programs):,})"
