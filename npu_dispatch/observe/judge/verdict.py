@@ -118,7 +118,7 @@ def doing(s: StreamStats) -> str:
         return f"waits for task {s.held_until:,} of {stream_title(*s.held_by)}"
     if s.running == _UNRECORDED:
         return "waits for an event nobody has recorded"
-    return f"runs {s.running or 'a task'}"
+    return f"runs {s.running}" if s.running else "has not begun"
 
 
 def quiet_for(view: ProcessView) -> str:
