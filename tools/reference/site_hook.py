@@ -1,7 +1,7 @@
 """Makes the pages of reference when mkdocs builds the site: `hooks` of mkdocs.yml.
 
-They say what the package says of itself: its names, commands, routes and operators. So
-they are in no folder, and need an installed npu_dispatch.
+They list the package's names, commands, routes and operators, so they need an installed
+npu_dispatch. The changelog is the repository's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # for `tests`
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # for `tests`
 import api_pages
 import command_page
 import dtypes_page
@@ -21,7 +22,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+
+def changelog() -> Iterator[str]:
+    yield from (ROOT / "CHANGELOG.md").read_text().splitlines()
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "changelog.md": changelog,
     "cli.md": command_page.lines,
     "dtypes.md": dtypes_page.lines,
     "ops.md": operators_page.lines,
