@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # for `tests`
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # for `tests`
 import api_pages
 import command_page
 import dtypes_page
@@ -22,13 +21,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-
-def changelog() -> Iterator[str]:
-    yield from (ROOT / "CHANGELOG.md").read_text().splitlines()
-
+CHANGELOG = Path(__file__).resolve().parents[2] / "CHANGELOG.md"
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
-    "changelog.md": changelog,
+    "changelog.md": lambda: iter(CHANGELOG.read_text().splitlines()),
     "cli.md": command_page.lines,
     "dtypes.md": dtypes_page.lines,
     "ops.md": operators_page.lines,
