@@ -5,7 +5,7 @@
 
 The exporter is a process of its own that reads this one's statistics segment,
 so a scrape takes none of the trainer's time and no GIL. `npu-dispatch serve`
-does the same for all processes of a machine. docs/observability.md lists the
+does the same for all processes of a machine. docs/metrics.md lists the
 metrics. Imports neither torch nor the extension.
 """
 

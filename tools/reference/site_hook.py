@@ -1,7 +1,7 @@
 """Makes the pages of reference when mkdocs builds the site: `hooks` of mkdocs.yml.
 
-They say what the package says of itself: its names, commands, routes and operators. So
-they are in no folder, and need an installed npu_dispatch.
+They list the package's names, commands, routes and operators, so they need an installed
+npu_dispatch. The changelog is the repository's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+CHANGELOG = Path(__file__).resolve().parents[2] / "CHANGELOG.md"
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "changelog.md": lambda: iter(CHANGELOG.read_text().splitlines()),
     "cli.md": command_page.lines,
     "dtypes.md": dtypes_page.lines,
     "ops.md": operators_page.lines,

@@ -286,7 +286,7 @@ _ACTIONS = {
     "cores of its own (taskset -cp CORES {pid}, a control group)",
     "stopped": "let it go on: kill -CONT {pid}, or continue in the debugger",
     "hung": "npu-dispatch dump {pid} shows every stream and who waits for whom; "
-    "docs/hung_job.md says how to read it",
+    "docs/troubleshooting.md says how to read it",
     "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
     "why; npu-dispatch dump {pid} shows this one's streams",
     "failed": "fix the operator's arguments at this line; the stream drops its work until "
@@ -319,7 +319,7 @@ def action(
     """Return a sentence that says what to do, or "" where nothing is wrong.
 
     `at` and `reason`: where and why the host waits most. `ops` are the costliest
-    first. docs/slow_step.md and docs/hung_job.md say more.
+    first. docs/slow_step.md and docs/troubleshooting.md say more.
     """
     if kind == "blocked":
         instead = _INSTEAD.get(reason, "wait less often")
