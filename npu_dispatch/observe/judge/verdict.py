@@ -289,8 +289,8 @@ _ACTIONS = {
     "docs/troubleshooting.md says how to read it",
     "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
     "why; npu-dispatch dump {pid} shows this one's streams",
-    "failed": "fix the operator's arguments at this line; the stream drops its work until "
-    "torch.npu.clear_error(stream)",
+    "failed": "fix the operator's arguments at this line; the stream drops its work "
+    "until torch.npu.clear_error(stream)",
     "waiting": "this rank is early: npu-dispatch dump --all-ranks names the one that "
     "comes last, and where its Python is",
     "held": "let the streams overlap: record the event as early as possible, and wait "

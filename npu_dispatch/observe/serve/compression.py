@@ -13,7 +13,8 @@ class Compressed(GZipMiddleware):
     """Starlette's, which also compresses for who says `gzip;q=0`: never."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Headers(scope=scope).get("accept-encoding", "")
-        if any(kind == "gzip" and not weight for kind, weight, _ in weights(asked)):
-            return await self.app(scope, receive, send)
+        if scope["type"] == "http":
+            asked = Headers(scope=scope).get("accept-encoding", "")
+            if any(kind == "gzip" and not q for kind, q, _ in weights(asked)):
+                return await self.app(scope, receive, send)
         return await super().__call__(scope, receive, send)
