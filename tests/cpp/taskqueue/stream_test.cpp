@@ -518,7 +518,7 @@ TEST(Recent, KeepsTheLastOnesOnly) {
 
 TEST(Recent, ATaskThatHasNotBegunHasNotTheNameOfAnOlderOne) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  for (uint64_t i = 0; i < kRecentTasks + 3; ++i) submit(stream, kNothing);
+  for (uint64_t i = 0; i < kRecentTasks + 3; ++i) submit(stream, kNothing, {});
   drain(stream);
   const StreamBlock& block = stream.block();
   EXPECT_EQ(std::string(block.running(kRecentTasks + 2)), "test::nothing");
