@@ -5,7 +5,7 @@
 
 The exporter is a process of its own that reads this one's statistics segment,
 so a scrape takes none of the trainer's time and no GIL. `npu-dispatch serve`
-does the same for all processes of a machine. docs/observability.md lists the
+does the same for all processes of a machine. docs/metrics.md lists the
 metrics. Imports neither torch nor the extension.
 """
 
@@ -58,10 +58,11 @@ def asgi_app(*, pid: int | None = None) -> ASGIApp:
     may ask.
     """
     # A collector in a registry of your own needs none of it.
-    from starlette.middleware.gzip import GZipMiddleware
     from starlette.routing import Route, Router
 
+    from npu_dispatch.observe.serve.compression import Compressed
+
     scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
-    return GZipMiddleware(
+    return Compressed(
         Router([Route("/{any:path}", scrapes.response)], redirect_slashes=False)
     )

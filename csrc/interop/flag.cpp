@@ -169,12 +169,8 @@ int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   return code;
 }
 
-// Relaxed throughout: see held_by_nobody().
 bool runs(const Stream& stream, const npu_kernel& kernel) {
-  const RecentTask& task =
-      stream.block().recent[stream.retired().value() % kRecentTasks];
-  return task.name.load(std::memory_order_relaxed) ==
-         reinterpret_cast<uint64_t>(kernel.name);
+  return stream.block().running(stream.retired().value()) == kernel.name;
 }
 
 bool runs_flag_wait(const Stream& stream) {

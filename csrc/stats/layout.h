@@ -19,7 +19,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 14;
+inline constexpr uint32_t kLayoutVersion = 15;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -154,14 +154,18 @@ struct Exemplars {
 };
 
 // What one task was. Task n has entry n % kRecentTasks of its stream, from when
-// its launcher began it until it begins task n + kRecentTasks. A reader that
-// finds `retired` below that number after reading has read the entry of task n.
+// its launcher begins it until it begins task n + kRecentTasks. Before that the
+// entry is of task n - kRecentTasks, so an entry says whose it is. A reader that
+// finds `retired` below n + kRecentTasks after reading has read one entry whole.
 struct RecentTask {
   static constexpr uint64_t kDropped = uint64_t{1} << 32;
   static constexpr uint64_t kFailed = uint64_t{1} << 33;
+  static constexpr int kTaskShift = 34;
 
   Counter name;  // NameEntry::key
-  Counter site;  // SiteEntry, 0: not known; and the two bits above
+  // SiteEntry, 0: not known; the two bits above; from kTaskShift on the low
+  // bits of the task's number.
+  Counter site;
 };
 
 // Why a stream has failed. One writer at a time: Stream::fail().
@@ -305,7 +309,19 @@ struct StreamBlock {
     // Relaxed throughout: see RecentTask.
     RecentTask& entry = recent[position % kRecentTasks];
     put(entry.name, reinterpret_cast<uint64_t>(name));
-    put(entry.site, site);
+    put(entry.site, site | position << RecentTask::kTaskShift);
+  }
+
+  // The name of the task that runs, which is the one at `position`. Null where
+  // that one has not begun, or another one has meanwhile. Any thread.
+  const char* running(uint64_t position) const {
+    // Relaxed throughout: see RecentTask.
+    const RecentTask& entry = recent[position % kRecentTasks];
+    const uint64_t name = entry.name.load(std::memory_order_relaxed);
+    const uint64_t site = entry.site.load(std::memory_order_relaxed);
+    constexpr int kShift = RecentTask::kTaskShift;
+    const bool same = site >> kShift == position << kShift >> kShift;
+    return same ? reinterpret_cast<const char*>(name) : nullptr;
   }
 };
 

@@ -151,12 +151,8 @@ bool Executor::hold(Stream& other, uint64_t number) {
   block.held_by.store(
       1 + uint64_t(other.id()) + (uint64_t(other.device()) << 32),
       std::memory_order_relaxed);
-  // Relaxed: a name for the statistics only, of the task that the other stream
-  // runs now or has just run.
-  const RecentTask& running =
-      other.block_->recent[other.retired().value() % kRecentTasks];
-  const auto* name = reinterpret_cast<const char*>(
-      running.name.load(std::memory_order_relaxed));
+  // For the statistics only.
+  const char* name = other.block_->running(other.retired().value());
   RunningTime& held =
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());

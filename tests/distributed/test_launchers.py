@@ -16,7 +16,7 @@ from prometheus_server import free_port
 from torch.distributed.run import get_args_parser
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICE, JOB = yaml.safe_load_all(example(ROOT / "docs" / "launchers.md", "job"))
+SERVICE, JOB = yaml.safe_load_all(example(ROOT / "docs" / "deployment.md", "job"))
 POD = JOB["spec"]["template"]["spec"]
 [TRAINER] = POD["containers"]
 

@@ -228,12 +228,12 @@ def test_nothing_fires_where_all_is_well(tmp_path: Path):
 
 
 def test_each_rule_says_what_to_do_and_waits_longer_than_two_scrapes():
-    described = Path(__file__).parents[2] / "docs" / "observability.md"
+    described = Path(__file__).parents[2] / "docs" / "metrics.md"
     text = described.read_text()
     for group in yaml.safe_load(exported("alerts"))["groups"]:
         for rule in group["rules"]:
             name, expr = rule["alert"], rule["expr"]
-            anchor = f"docs/observability.md#{name.lower()}"
+            anchor = f"docs/metrics.md#{name.lower()}"
             assert rule["annotations"]["runbook_url"] == anchor
             assert re.search(rf"^### {name}$", text, re.M), f"{name} is not described"
             assert rule["labels"]["severity"] in ("critical", "warning", "info")
@@ -245,6 +245,6 @@ def test_the_runbooks_are_where_the_one_who_exports_says():
     address = "https://docs.example.org/npu/"
     done = CliRunner().invoke(main, ["export", "alerts", "--docs-url", address])
 
-    assert f"{address}observability.md#npuprocesshung" in done.output
+    assert f"{address}metrics.md#npuprocesshung" in done.output
     for text in (done.output, exported("alerts"), exported("kubernetes")):
         assert "DOCS" not in text  # the placeholder

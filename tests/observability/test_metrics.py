@@ -427,6 +427,10 @@ def test_the_asgi_app_answers_where_it_is_mounted():
         answer = client.get("/metrics", headers={"accept": OPEN_1})
         head = client.head("/metrics")
         posted = client.post("/metrics")
+        plain = {
+            refusal: client.get("/metrics", headers={"accept-encoding": refusal})
+            for refusal in ("gzip;q=0", "gzip;q=0.0, identity;q=1", "br")
+        }
         chosen = client.get(
             "/metrics?name[]=npu_dispatch_queue_depth&name[]=npu_dispatch_build_info"
         )
@@ -437,6 +441,8 @@ def test_the_asgi_app_answers_where_it_is_mounted():
     }
     assert "npu_dispatch_build_info" in chosen.text
     assert answer.headers["content-encoding"] == "gzip"
+    for refusal, one in plain.items():
+        assert "content-encoding" not in one.headers, refusal
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert {"npu_dispatch_streams"} <= {f.name for f in parse_open(answer.text)}

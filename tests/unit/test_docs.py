@@ -133,14 +133,14 @@ NOT_RUN = {
     r"make .*": "the gate's own steps",
     r"npu-dispatch serve": "it serves until it is stopped: observability/",
     r"npu-dispatch ps, top, trace": "three commands in one line",
-    r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
+    r"npu-dispatch dump --all-ranks": "it needs ranks that wait: troubleshooting.md",
     r"npu-dispatch trace --all-ranks( FOLDER)?": "distributed/test_merged_trace.py",
     r"torchrun --nnodes 2 .*": "distributed/test_two_hosts.py",
     r"npu-dispatch sanitize -- bash .*": "sanitizer/test_processes.py",
 }
 SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
 # The commands of all other pages are run at night.
-FIRST_READ = {"README.md", "find_the_race.md", "hung_job.md", "sanitizer.md"}
+FIRST_READ = {"README.md", "sanitizer.md", "troubleshooting.md"}
 STATUS = re.compile(r"exit status (\d+)")
 
 

@@ -181,9 +181,10 @@ def test_pinned_memory_is_given_out_while_a_stream_has_failed(reset):
 def test_who_waits_for_a_failed_stream_fails_though_that_one_is_reset_meanwhile(reset):
     failing, waiting, y = torch.npu.Stream(), torch.npu.Stream(), torch.zeros(4).npu()
     torch.npu.synchronize()
-    fail(failing)
     with Held(waiting) as held, torch.npu.stream(waiting):
-        waiting.wait_stream(failing)
+        with Held(failing):  # a stream that has failed is refused as one to wait for
+            fail(failing)
+            waiting.wait_stream(failing)
         y.add_(1)
         with released_when_waiting("stream_sync", held.gate):
             torch.npu.reset_device()

@@ -20,7 +20,7 @@ import npu_dispatch
 from npu_dispatch import _C
 from npu_dispatch.cli import main
 from npu_dispatch.observe.judge.describe import dead, postmortem_lines
-from npu_dispatch.observe.segment import StatsReader, folders, segment_file
+from npu_dispatch.observe.segment import StatsReader, folders, layout, segment_file
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.proc_stat import has_ended
 from npu_dispatch.observe.segment.script_name import name_of, script_name
@@ -158,9 +158,28 @@ def test_a_stream_that_had_hung_is_told_from_one_that_worked():
         ]
 
     assert told[0].endswith(
-        "stream 0: task 4 runs a task; 1 queued, no progress for 8 s or more"
+        "stream 0: task 4 has not begun; 1 queued, no progress for 8 s or more"
     )
-    assert told[1].endswith("stream 7: task 4 runs a task; 1 queued")
+    assert told[1].endswith("stream 7: task 4 has not begun; 1 queued")
+
+
+def test_a_task_that_has_not_begun_has_not_the_line_of_an_older_one(tmp_path: Path):
+    x = torch.ones(1, device="npu")
+    for _ in range(layout.RECENT_TASKS):
+        x.add_(1)
+    torch.npu.synchronize()
+    own = Path(_C.segment_path())
+    with StatsReader(own) as reader:
+        tail = reader._block_of(0, 0) + layout.STREAM.at["tail"]
+    copy = bytearray(own.read_bytes())
+    (tasks,) = layout.WORD.unpack_from(copy, tail)
+    layout.WORD.pack_into(copy, tail, tasks + 1)  # a task more
+    (tmp_path / "1").write_bytes(copy)
+
+    with StatsReader(tmp_path / "1") as reader:
+        stream = next(s for s in reader.streams() if (s.device, s.stream) == (0, 0))
+        assert (stream.depth, stream.running, stream.running_at) == (1, "", "")
+        assert reader.recent(0, 0)[-1].task == tasks - 1
 
 
 def test_what_is_left_survives_those_who_look_for_living_processes(killed):

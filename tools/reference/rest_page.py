@@ -15,7 +15,7 @@ from npu_dispatch.observe.serve.openapi import openapi
 HEAD = """# REST API
 
 `npu-dispatch serve` describes the same at `/api/v1/openapi.json`. How to start the
-service, and who may read from it: [Observability](observability.md#npu-dispatch-serve).
+service, and who may read from it: [Watch a fleet](observability.md#run-the-service).
 
     curl http://127.0.0.1:9401/api/v1/snapshot
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:9401/api/v1/snapshot

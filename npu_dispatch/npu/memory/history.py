@@ -64,11 +64,12 @@ def _record_memory_history(
 
 def memory_snapshot(
     mempool_id: tuple[int, int] | None = None,
+    include_traces: bool = True,
 ) -> list[dict[str, Any]]:
     """Return every segment and its blocks; [] before initialisation.
 
     mempool_id: return the segments of that MemPool.id only; (0, 0) is the memory that
-    is in no pool.
+    is in no pool. include_traces changes nothing, as segments have no traces.
     """
     if not is_initialized():
         return []

@@ -158,9 +158,9 @@ class MemPool:
         )
         return 1 + self._contexts + graphs
 
-    def snapshot(self) -> list[dict[str, Any]]:
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
         """Return the pool's segments, as memory_snapshot() does."""
-        return memory_snapshot(self.id)
+        return memory_snapshot(self.id, include_traces)
 
     def _enter(self, index: int) -> None:
         with self._lock:

@@ -37,9 +37,16 @@ class Event(torch.Event):
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
+        external: bool = False,
     ) -> Self:
         if not _C.device_count():
             raise coded(RuntimeError, "No NPU devices are available")
+        if external:
+            raise coded(
+                RuntimeError,
+                "Event(external=True): an Event recorded in a capture is part of the "
+                "graph; use torch.npu.ExternalEvent, which is not (docs/graphs.md)",
+            )
         if interprocess and enable_timing:
             raise coded(
                 RuntimeError, "an interprocess event cannot have enable_timing=True"

@@ -185,6 +185,19 @@ _OPTIONS: dict[str, tuple[str, ...] | None] = {
     "ACL_OP_COMPILER_CACHE_DIR": None,
     "ACL_OP_DEBUG_OPTION": None,
     "MM_BMM_ND_ENABLE": ("disable", "enable"),
+    "NPU_FUZZY_COMPILE_BLACKLIST": None,
+    "ALLOW_CONV_HF32": ("disable", "enable"),
+    "ALLOW_MATMUL_HF32": ("disable", "enable"),
+    "jitCompile": ("disable", "enable"),
+    "autotune": ("disable", "enable"),
+    "autotunegraphdumppath": None,
+    "bmmv2_enable": ("0", "1"),
+    "deliverswitch": ("disable", "enable"),
+    "dynamicCompileswitch": ("disable", "enable"),
+    "mdldumpconfigpath": None,
+    "mdldumpswitch": ("disable", "enable", "init"),
+    "profilerResultPath": None,
+    "profiling": ("stop", "finalize"),
 }
 _DEPRECATED = {"ACL_OP_SELECT_IMPL_MODE", "ACL_OPTYPELIST_FOR_IMPLMODE"}
 

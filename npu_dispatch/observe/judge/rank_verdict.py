@@ -245,7 +245,8 @@ class _Job:
             return ""
         one = streams[at]
         line = f" ({short(one.at)})" if one.at else ""
-        return f": {stream_title(*one.stream)} runs {one.runs or 'a task'}{line}"
+        does = f"runs {one.runs}{line}" if one.runs else "has not begun its oldest task"
+        return f": {stream_title(*one.stream)} {does}"
 
     def slow(self, group: Group) -> str:
         """Return the verdict on a rank that nearly always comes last.

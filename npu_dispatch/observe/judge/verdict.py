@@ -111,14 +111,16 @@ def _count(rate: float) -> str:
 def doing(s: StreamStats) -> str:
     """Say what a stream does: "runs aten::mm"."""
     if s.state == "failed":
-        return f"{counted(s.failed, 'task')} failed, {s.dropped} dropped after it"
+        text = f"{counted(s.failed, 'task')} failed, {s.dropped} dropped after it"
+        at = f", launched at {s.failure_at}" if s.failure_at else ""
+        return f"{text}: {s.failure}{at}" if s.failure else text
     if not s.depth and s.held_by is None:
         return f"idle after {counted(s.retired, 'task')}"
     if s.held_by is not None:
         return f"waits for task {s.held_until:,} of {stream_title(*s.held_by)}"
     if s.running == _UNRECORDED:
         return "waits for an event nobody has recorded"
-    return f"runs {s.running or 'a task'}"
+    return f"runs {s.running}" if s.running else "has not begun"
 
 
 def quiet_for(view: ProcessView) -> str:
@@ -196,7 +198,7 @@ def _kind(
     for stream in now.streams:
         if stream.state == "error":
             text = f"{stream_title(*key(stream))}: {doing(stream.stats)}"
-            return "failed", text, stream.stats.running_at
+            return "failed", text, stream.stats.failure_at
     if now.quiet_since is not None and now.tick - now.quiet_since >= least:
         last = now.last_task.at if now.last_task else ""
         return "quiet", f"{quiet_for(now)}; {ask_python(now)}", last
@@ -284,11 +286,11 @@ _ACTIONS = {
     "cores of its own (taskset -cp CORES {pid}, a control group)",
     "stopped": "let it go on: kill -CONT {pid}, or continue in the debugger",
     "hung": "npu-dispatch dump {pid} shows every stream and who waits for whom; "
-    "docs/hung_job.md says how to read it",
+    "docs/troubleshooting.md says how to read it",
     "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
     "why; npu-dispatch dump {pid} shows this one's streams",
-    "failed": "read the error in the program's log, which names the line that launched "
-    "the operator; torch.npu.clear_error(stream) ends that state",
+    "failed": "fix the operator's arguments at this line; the stream drops its work "
+    "until torch.npu.clear_error(stream)",
     "waiting": "this rank is early: npu-dispatch dump --all-ranks names the one that "
     "comes last, and where its Python is",
     "held": "let the streams overlap: record the event as early as possible, and wait "
@@ -317,7 +319,7 @@ def action(
     """Return a sentence that says what to do, or "" where nothing is wrong.
 
     `at` and `reason`: where and why the host waits most. `ops` are the costliest
-    first. docs/slow_step.md and docs/hung_job.md say more.
+    first. docs/slow_step.md and docs/troubleshooting.md say more.
     """
     if kind == "blocked":
         instead = _INSTEAD.get(reason, "wait less often")

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-LAYOUT_VERSION = 14
+LAYOUT_VERSION = 15
 COLLECTIVES_VERSION = 3
 MAGIC = b"NPUSTATS"
 # In the order of csrc/stats/layout.h, WaitReason.
@@ -71,6 +71,7 @@ COLLECTIVES, GROUPS, TOTALS, SHAPE_WORDS = 1024, 128, 256, 40
 RUNNING = 1 << 63  # RunningTime::kRunning
 THREAD_MASK = BEING_WRITTEN = (1 << 32) - 1  # of OpenWait::owner
 RECENT_DROPPED, RECENT_FAILED = 1 << 32, 1 << 33  # of RecentTask::site
+RECENT_TASK_SHIFT = 34
 STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 _LINE = 64  # kCacheLine
 

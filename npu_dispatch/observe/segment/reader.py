@@ -303,18 +303,28 @@ class StatsReader:
         )
         found = []
         for task in range(first, min(words["retired"] + 1, words["tail"])):
-            name, line, flags = self._recent(words, task)
+            entry = self._recent(words, task)
+            if entry is None:
+                continue
+            name, line, flags = entry
             outcome = "failed" if flags & layout.RECENT_FAILED else "begun"
             outcome = "dropped" if flags & layout.RECENT_DROPPED else outcome
             found.append(RecentTask(task, name, line, outcome))
         return found
 
-    def _recent(self, words: Mapping[str, Any], task: int) -> tuple[str, str, int]:
-        """Return a task's operator and line, and a word with its outcome."""
+    def _recent(
+        self, words: Mapping[str, Any], task: int
+    ) -> tuple[str, str, int] | None:
+        """Return a task's operator and line, and a word with its outcome.
+
+        None: it has not begun, or others have taken its place.
+        """
         row = layout.RECENT.read(
             words["recent"], task % layout.RECENT_TASKS * layout.RECENT.size
         )
-        site = row["site"]
+        site, shift = row["site"], layout.RECENT_TASK_SHIFT
+        if not row["name"] or (site >> shift) ^ task & (1 << 64 - shift) - 1:
+            return None
         return self._name(row["name"]), self._site(site & layout.STREAM_ID_MASK), site
 
     def _block_of(self, device: int, stream: int) -> int | None:
@@ -345,9 +355,9 @@ class StatsReader:
         (tail,) = layout.WORD.unpack(
             self._bytes(at + layout.STREAM.at["tail"], layout.WORD.size)
         )
-        retired, running = words["retired"], ("", "", 0)
-        if tail > retired:
-            running = self._recent(words, retired)
+        running = None
+        if tail > words["retired"]:
+            running = self._recent(words, words["retired"])
         idle_ns, idle = layout.running_ns(words["idle"], now)
         holds = [layout.running_ns(hold, now) for hold in words["held"]]
         by = words["held_by"] - 1 if any(runs for _, runs in holds) else -1
@@ -374,8 +384,8 @@ class StatsReader:
             held_ns=sum(ns for ns, _ in holds),
             held_ns_by=_by(layout.HOLDS, (ns for ns, _ in holds)),
             held_by=(by >> 32, by & layout.STREAM_ID_MASK) if by >= 0 else None,
-            running=running[0],
-            running_at=running[1],
+            running=running[0] or "a task" if running else "",
+            running_at=running[1] if running else "",
             capturing=bool(words["capturing"]),
             bypassed=_by(layout.BYPASSES, words["bypassed"]),
             drains=_by(layout.WAIT_REASONS, drains),

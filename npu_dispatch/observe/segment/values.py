@@ -252,7 +252,7 @@ class StreamStats(NamedTuple):
     held_by: tuple[int, int] | None  # device, stream
     held_until: int
     starved_ns: int
-    running: str  # the task at the head of the queue; "" for none
+    running: str  # the oldest task's operator; "" for none, or where it has not begun
     running_at: str  # the Python line that launched it
     errors: dict[str, int]
     failure: str  # of a stream that has failed, "operator: why"; "" where not known

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.access import guards
+from npu_dispatch.observe.serve.compression import Compressed
 from npu_dispatch.observe.serve.endpoints import Endpoints
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.telemetry import Measured
@@ -56,7 +56,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
                 admin=config.admin_token,
                 rate=config.max_rate,
             ),
-            Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
+            Middleware(Compressed, minimum_size=4096, compresslevel=4),
         ],
         exception_handlers={HTTPException: _say},
     )

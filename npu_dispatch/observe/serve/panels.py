@@ -176,7 +176,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         _lines(
             *("Starved", "percentunit"),
-            "The device waits for the host's next launch. See `My step is slow`.",
+            "The device waits for the host's next launch. See `A slow step`.",
             _share("stream_idle_starved_seconds_total"),
             _DEVICE,
         ),
@@ -332,7 +332,7 @@ ROWS: dict[str, list[Panel]] = {
     "Correctness": [
         _lines(
             *("Races", "short"),
-            "What the sanitizer has found, in all. See `Find the race`.",
+            "What the sanitizer has found, in all. See `Find a race`.",
             "sum by (WHO, kind) (sanitizer_reports_total{D})",
             "{{kind}}",
         ),

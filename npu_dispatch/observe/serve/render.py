@@ -58,6 +58,14 @@ def format_for(accept: str) -> Format:
     return Format(encode, kind, not kind.startswith("text/plain"))
 
 
+def weights(header: str) -> Iterator[tuple[str, float, str]]:
+    """Yield each kind that a header accepts, its weight `q`, and its whole text."""
+    for one in header.split(","):
+        kind, *words = (word.strip() for word in one.split(";"))
+        found = [w[2:] for w in words if re.fullmatch(r"q=[01](\.\d*)?", w)]
+        yield kind, float(found[0]) if found else 1.0, one
+
+
 def _preferred(accept: str) -> str:
     """Return those of the formats that we have that the client likes best.
 
@@ -66,10 +74,7 @@ def _preferred(accept: str) -> str:
     # Histograms of OpenMetrics 2.0 would be others.
     accept = re.sub(r"version=2[.\d]*", "version=1.0.0", accept)
     rated: dict[float, list[str]] = {}
-    for one in accept.split(","):
-        kind, *words = (word.strip() for word in one.split(";"))
-        weights = [w[2:] for w in words if re.fullmatch(r"q=[01](\.\d*)?", w)]
-        weight = float(weights[0]) if weights else 1.0
+    for kind, weight, one in weights(accept):
         if kind in _KINDS and weight:
             rated.setdefault(weight, []).append(one)
     return ",".join(rated[max(rated)]) if rated else ""

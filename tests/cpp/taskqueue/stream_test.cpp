@@ -489,7 +489,8 @@ std::string name(const Stream& stream, uint64_t task) {
   return key ? reinterpret_cast<const char*>(key) : "";
 }
 uint64_t site(const Stream& stream, uint64_t task) {
-  return stream.block().recent[task % kRecentTasks].site.load();
+  const uint64_t number = uint64_t{1} << RecentTask::kTaskShift;
+  return stream.block().recent[task % kRecentTasks].site.load() % number;
 }
 
 TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
@@ -513,6 +514,16 @@ TEST(Recent, KeepsTheLastOnesOnly) {
   drain(stream);
   for (uint64_t i = n - kRecentTasks; i < n; ++i)
     EXPECT_EQ(site(stream, i), 100 + i);
+}
+
+TEST(Recent, ATaskThatHasNotBegunHasNotTheNameOfAnOlderOne) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  for (uint64_t i = 0; i < kRecentTasks + 3; ++i) submit(stream, kNothing, {});
+  drain(stream);
+  const StreamBlock& block = stream.block();
+  EXPECT_EQ(std::string(block.running(kRecentTasks + 2)), "test::nothing");
+  EXPECT_EQ(std::string(block.running(3)), "test::nothing");
+  EXPECT_TRUE(!block.running(kRecentTasks + 3) && !block.running(2));
 }
 
 TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {

@@ -23,6 +23,7 @@ from npu_dispatch import npu
 from npu_dispatch.config import Config
 from npu_dispatch.npu import legacy
 from npu_dispatch.npu.graphs import callables
+from npu_dispatch.npu.runtime import devices
 from npu_dispatch.npu.streams import external
 from npu_dispatch.npu.vendor import npu_runtime
 
@@ -32,6 +33,9 @@ _CAPABILITY = (8, 0)
 _CUDA_VERSION = "12.6"
 # The oldest version of nccl that reduces bfloat16 and takes means, as hccl does.
 _NCCL_VERSION = (2, 10, 3)
+
+
+_CUDA_GRAPH = torch.cuda.CUDAGraph
 
 
 class _Error(int):
@@ -64,7 +68,13 @@ class _Cudart:
         return ours
 
 
+# The names that raise, with the reason.
+REFUSED: dict[str, str] = {}
+
+
 def _refusal(name: str, why: str) -> Callable[..., Any]:
+    REFUSED[name] = why
+
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"{name}: {why}")
 
@@ -74,7 +84,10 @@ def _refusal(name: str, why: str) -> Callable[..., Any]:
 def _refuse(module: Any, names: str, why: str) -> None:
     for name in names.split():
         original = getattr(module, name)
-        full = f"{module.__name__}.{name}"
+        owner = module.__name__
+        if isinstance(module, type):
+            owner = f"{module.__module__}.{owner}"
+        full = f"{owner}.{name}".removesuffix(".__init__")
         refuse = functools.wraps(original)(_refusal(full, why))
         setattr(module, name, refuse)
 
@@ -90,11 +103,36 @@ def _get_device_capability(device: Any = None) -> tuple[int, int]:
     return _CAPABILITY
 
 
+class _Properties(devices.DeviceProperties):
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"get_device_properties().{name} is of GPUs; the npu has "
+            + ", ".join(field.name for field in dataclasses.fields(self))
+        )
+
+
 def _get_device_properties(device: Any = None) -> Any:
     """Return torch.npu's properties, with the capability as `major` and `minor`."""
     major, minor = _get_device_capability(device)
-    found: Any = npu.get_device_properties(device)
-    return dataclasses.replace(found, major=major, minor=minor)
+    found = dataclasses.asdict(npu.get_device_properties(device))
+    return _Properties(**found | {"major": major, "minor": minor})
+
+
+def _is_bf16_supported(including_emulation: bool = True) -> bool:
+    return npu.is_bf16_supported(including_emulation)
+
+
+class _ExternalStream(external.ExternalStream):
+    """torch.npu's; 0 is the default stream, as CUDA's null stream is."""
+
+    def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: Any) -> Any:
+        if stream_ptr == 0:
+            return npu.default_stream(device)
+        return super().__new__(cls, stream_ptr, device, **kwargs)
+
+
+def _get_stream_from_external(data_ptr: int, device: Any = None) -> Any:
+    return _ExternalStream(data_ptr, device)
 
 
 def _device_memory_used(device: Any = None) -> int:
@@ -192,10 +230,11 @@ def fill_in() -> None:
     cuda.get_device_capability = _get_device_capability
     cuda.get_device_properties = _get_device_properties
     cuda.device_memory_used = _device_memory_used
-    cuda.get_stream_from_external = external.ExternalStream
+    cuda.get_stream_from_external = _get_stream_from_external
+    cuda.is_bf16_supported = _is_bf16_supported
     cuda.current_solver_handle = npu.current_blas_handle
     cuda.is_tf32_supported = _no
-    cuda.streams.ExternalStream = external.ExternalStream
+    cuda.ExternalStream = cuda.streams.ExternalStream = _ExternalStream
     cuda.graphs.make_graphed_callables = callables.make_graphed_callables
     cuda.amp.common.amp_definitely_not_available = _no
     cuda.memory.caching_allocator_enable = _caching_allocator_enable
@@ -211,11 +250,17 @@ def fill_in() -> None:
     _fill_in_tunable(cuda.tunable)
     _refuse_hooks(cuda.graphs)
     no_files = "files on GPUDirect Storage are not supported on the npu"
+    _refuse(cuda, "_compile_kernel", "the npu's kernels are this machine's code")
     _refuse(cuda.gds, "gds_register_buffer gds_deregister_buffer", no_files)
-    cuda.gds.GdsFile.__init__ = _refusal("torch.cuda.gds.GdsFile", no_files)
+    _refuse(cuda.gds.GdsFile, "__init__", no_files)
+    why = "graphs of the npu are not CUDA's; NPUGraph.nodes() returns their nodes"
+    for name, method in vars(_CUDA_GRAPH).items():
+        if not name.startswith("_") and not hasattr(npu.NPUGraph, name):
+            refuse = _refusal(f"torch.cuda.CUDAGraph.{name}", why)
+            setattr(npu.NPUGraph, name, functools.wraps(method)(refuse))
     green = "the npu's cores are not divided among contexts"
     cuda.green_contexts.GreenContext.create = staticmethod(
-        _refusal("torch.cuda.GreenContext.create", green)
+        _refusal("torch.cuda.green_contexts.GreenContext.create", green)
     )
 
 

@@ -33,6 +33,7 @@ from npu_dispatch.integrations.torch_npu.contrib import (
     _cuda_sanitizer,
     _cuda_users,
 )
+from npu_dispatch.integrations.torch_npu.contrib._cuda_keywords import with_names_of
 from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
     AnyDevice,
     AnyGenerator,
@@ -60,6 +61,8 @@ _RENAMED = {
     "DeferredCudaCallError": "DeferredNpuCallError",
 }
 _PRIVATE = (
+    "_create_jit_fn",
+    "_create_multi_output_jit_fn",
     "_dump_snapshot",
     "_exchange_device",
     "_get_device_index",
@@ -79,7 +82,8 @@ def _fill(to: Any, source: Any) -> None:
     for name in [*getattr(to, "__all__", dir(to)), *_PRIVATE]:
         ours = _RENAMED.get(name, name)
         if not name.startswith("__") and name not in _MODULES and hasattr(source, ours):
-            setattr(to, name, getattr(source, ours))
+            theirs = getattr(to, name, None)
+            setattr(to, name, with_names_of(theirs, getattr(source, ours)))
 
 
 def _replace_cuda() -> None:
@@ -92,7 +96,9 @@ def _replace_cuda() -> None:
 
 
 def _autocast(
-    enabled: bool = True, dtype: Any = None, cache_enabled: bool = True
+    enabled: bool = True,
+    dtype: torch.dtype = torch.float16,
+    cache_enabled: bool = True,
 ) -> Any:
     """Return torch.autocast("npu"), for the old torch.cuda.amp.autocast()."""
     return torch.autocast("npu", dtype, enabled, cache_enabled)
