@@ -73,6 +73,9 @@ struct HookTable {
   // Called when memory has run out: frees what nobody needs any more, and says
   // whether there was any.
   bool (*reclaim)() = nullptr;
+  // Called before an allocation of `asked` bytes throws. Throws nothing.
+  void (*out_of_memory)(int device, uint64_t asked, uint64_t total,
+                        uint64_t free) = nullptr;
   void (*warn)(const std::string& text) = nullptr;
   // Whether the exception stops the program (Ctrl-C), and is no failure.
   bool (*is_interrupt)(const std::exception& e) = nullptr;

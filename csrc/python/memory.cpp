@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/base/hooks.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
@@ -74,9 +75,32 @@ py::list snapshot(int device) {
   return segments;
 }
 
+// Never destroyed: memory may run out while the interpreter ends.
+py::list& out_of_memory_observers() {
+  static auto* const observers = new py::list();
+  return *observers;
+}
+
+void tell_out_of_memory(int device, uint64_t asked, uint64_t total,
+                        uint64_t free) {
+  const py::gil_scoped_acquire gil;
+  const py::tuple all(out_of_memory_observers());  // one may add another
+  for (const py::handle observer : all) {
+    try {
+      observer(device, asked, total, free);
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("npu_dispatch: an observer of lacking memory");
+    }
+  }
+}
+
 }  // namespace
 
 void bind_memory(py::module_& m) {
+  m.def("attach_out_of_memory_observer", [](py::function observer) {
+    out_of_memory_observers().append(std::move(observer));
+    hooks.out_of_memory = tell_out_of_memory;
+  });
   def(m, "memory_allocated", &get<&CachingAllocator::Totals::allocated>);
   def(m, "max_memory_allocated",
       &get<&CachingAllocator::Totals::max_allocated>);

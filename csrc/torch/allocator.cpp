@@ -169,6 +169,8 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
     if (reports_memory())
       c10::reportOutOfMemoryToProfiler(int64_t(bytes), why.allocated,
                                        why.reserved, device);
+    if (hooks.out_of_memory)
+      hooks.out_of_memory(why.device, why.asked, why.total, why.free);
     TORCH_CHECK_WITH(OutOfMemoryError, false, why.message());
   }
   if (reports_memory()) [[unlikely]]

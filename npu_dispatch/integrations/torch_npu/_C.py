@@ -1,8 +1,14 @@
-"""The one function of torch_npu._C that libraries call."""
+"""The functions of torch_npu._C that libraries call."""
 
 from __future__ import annotations
 
 import torch
+
+from npu_dispatch._C import (
+    attach_out_of_memory_observer as _npu_attach_out_of_memory_observer,
+)
+
+__all__ = ["_npu_attach_out_of_memory_observer", "_storage_Use_Count"]
 
 
 def _storage_Use_Count(storage: int) -> int:  # noqa: N802

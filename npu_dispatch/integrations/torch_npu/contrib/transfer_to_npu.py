@@ -88,6 +88,9 @@ def _fill(to: Any, source: Any) -> None:
 
 def _replace_cuda() -> None:
     _fill(torch.cuda, npu)
+    # torch.get_device_module("cuda") is torch.npu.
+    for name, ours in _RENAMED.items():
+        setattr(npu, name, getattr(npu, ours))
     for name in _MODULES:
         theirs = importlib.import_module(f"torch.cuda.{name}")
         _fill(theirs, importlib.import_module(f"npu_dispatch.npu.{name}"))

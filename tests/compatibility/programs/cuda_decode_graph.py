@@ -1,0 +1,86 @@
+"""tokens decoded by a graph on a stream of its own, the same way.
+
+The module is chosen by torch.get_device_module(), as SGLang's runner does.
+"""
+
+import contextlib
+
+import torch
+import written_for_cuda
+from torch import nn
+
+LIBRARY = "torch"
+
+WORDS, WIDTH, BATCH, STEPS = 48, 24, 3, 12
+
+
+@contextlib.contextmanager
+def frozen_heap():
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, ids, state):
+        state = self.cell(self.words(ids), state)
+        return self.head(state).argmax(-1), state
+
+
+@torch.no_grad()
+def main():
+    name = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = Decoder().to(name)
+    ids = torch.arange(BATCH, device=name)
+    state = torch.zeros(BATCH, WIDTH, device=name)
+    made = torch.zeros(STEPS, BATCH, dtype=torch.long, device=name)
+    place = torch.zeros(1, dtype=torch.long, device=name)
+
+    def step():
+        nxt, after = model(ids, state)
+        made.index_copy_(0, place, nxt[None])
+        ids.copy_(nxt)
+        state.copy_(after)
+        place.add_(1)
+
+    replay = step
+    if name == "cuda":
+        module = torch.get_device_module(name)
+        stream, pool = module.Stream(), module.graph_pool_handle()
+        kept = [t.clone() for t in (ids, state, made, place)]
+        with frozen_heap():
+            stream.wait_stream(module.current_stream())
+            with module.stream(stream):
+                step()  # warms up
+            module.current_stream().wait_stream(stream)
+            for now, before in zip((ids, state, made, place), kept, strict=True):
+                now.copy_(before)
+            module.synchronize()
+            graph = module.CUDAGraph()
+            with module.graph(graph, pool=pool, stream=stream):
+                step()
+        replay = graph.replay
+    for _ in range(STEPS):
+        replay()
+    figures = [*made.flatten().tolist(), state.abs().sum().item()]
+    written_for_cuda.leave(figures, state)
+
+
+def run(device):
+    return written_for_cuda.figures_of(__file__, device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""memory's history and an observer of its lack around steps, the same way.
+
+The observer is attached as Lightning's and NeMo's snapshots of memory do.
+"""
+
+import pathlib
+import pickle
+import tempfile
+
+import torch
+import written_for_cuda
+from torch import nn
+
+LIBRARY = "torch"
+
+
+def steps(model, x, n=3):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(n):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def main():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).to(device)
+    x = torch.randn(16, 32).to(device)
+    if device == "cpu":
+        losses = list(steps(model, x))
+    else:
+        seen = []
+        file = pathlib.Path(tempfile.mkdtemp()) / "snapshot.pickle"
+
+        def observer(index, asked, total, free):
+            seen.append((index, asked))
+            torch.cuda.memory._dump_snapshot(str(file))
+
+        torch._C._cuda_attach_out_of_memory_observer(observer)
+        torch.cuda.memory._record_memory_history(max_entries=1000, stacks="python")
+        torch.cuda.reset_peak_memory_stats()
+        losses = list(steps(model, x))
+        stats = torch.cuda.memory_stats()
+        assert stats["allocated_bytes.all.peak"] == torch.cuda.max_memory_allocated()
+        assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated() > 0
+        asked = 1 << 50
+        try:
+            torch.empty(asked, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError as error:
+            assert "Tried to allocate" in str(error)
+        assert seen[0][0] == 0 and seen[0][1] >= asked
+        torch.cuda.memory._record_memory_history(enabled=None)
+        written = pickle.loads(file.read_bytes())
+        assert written["segments"] and written["device_traces"][0]
+    written_for_cuda.leave(losses, x)
+
+
+def run(device):
+    return written_for_cuda.figures_of(__file__, device)
+
+
+if __name__ == "__main__":
+    main()

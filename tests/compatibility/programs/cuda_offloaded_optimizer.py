@@ -1,0 +1,73 @@
+"""optimizer states in pinned host memory, gradients copied aside, the same way.
+
+Each gradient goes to the host when backward has it, as DeepSpeed's offload does.
+"""
+
+import torch
+import written_for_cuda
+from torch import nn
+
+LIBRARY = "torch"
+
+
+class Offloaded:
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+        self.copies = torch.cuda.Stream()
+        self.masters, self.grads, self.arrived = [], [], {}
+        for p in self.parameters:
+            master = p.detach().cpu().pin_memory()
+            master.grad = torch.zeros_like(master).pin_memory()
+            self.masters.append(master)
+            p.register_post_accumulate_grad_hook(self.leave)
+        self.host = torch.optim.AdamW(self.masters, lr=0.02)
+
+    def leave(self, p):
+        place = next(i for i, q in enumerate(self.parameters) if q is p)
+        self.copies.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.copies):
+            self.masters[place].grad.copy_(p.grad, non_blocking=True)
+            p.grad.record_stream(self.copies)
+            self.arrived[place] = torch.cuda.Event()
+            self.arrived[place].record()
+        p.grad = None
+
+    def step(self):
+        for event in self.arrived.values():
+            event.synchronize()
+        self.arrived.clear()
+        self.host.step()
+        with torch.cuda.stream(self.copies):
+            for p, master in zip(self.parameters, self.masters, strict=True):
+                p.data.copy_(master, non_blocking=True)
+        torch.cuda.current_stream().wait_stream(self.copies)
+        # The next gradients are written to memory that these copies may still read.
+        self.copies.synchronize()
+
+
+def main():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 1)).to(device)
+    if device == "cuda":
+        optimizer = Offloaded(model.parameters())
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    losses = []
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(10, 16, generator=generator).to(device)
+        model.zero_grad(set_to_none=True)
+        loss = (model(x).squeeze(1) - x.sum(1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    written_for_cuda.leave(losses, x)
+
+
+def run(device):
+    return written_for_cuda.figures_of(__file__, device)
+
+
+if __name__ == "__main__":
+    main()

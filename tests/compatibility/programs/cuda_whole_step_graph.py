@@ -1,0 +1,66 @@
+"""a whole training step in one graph after warming up aside, the same way.
+
+Forward, backward and a capturable Adam are captured as torch's notes on graphs show.
+"""
+
+import torch
+import written_for_cuda
+from torch import nn
+
+LIBRARY = "torch"
+
+STEPS, WARM = 6, 3
+
+
+def main():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 4)).to(device)
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=0.01, capturable=device == "cuda"
+    )
+    batches = [(torch.randn(12, 20), torch.randint(4, (12,))) for _ in range(STEPS)]
+    x, y = (t.to(device) for t in batches[0])
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = []
+    if device == "cpu":
+        for _ in range(WARM):
+            step()
+        for a, b in batches:
+            x, y = a, b
+            losses.append(step().item())
+    else:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+        for a, b in batches:
+            x.copy_(a)
+            y.copy_(b)
+            graph.replay()
+            losses.append(loss.item())
+    written_for_cuda.leave(losses, x)
+
+
+def run(device):
+    return written_for_cuda.figures_of(__file__, device)
+
+
+if __name__ == "__main__":
+    main()
