@@ -21,7 +21,7 @@ from tests.conformance.changed import (
 from tests.conformance.run import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-# As csrc/ops/shapes_of_rows.cpp: functions, and the table that names them.
+# As csrc/ops/shapes_of_elements.cpp: functions, and the table that names them.
 SHAPES = """\
 using at::Tensor;
 constexpr int64_t n = 1;
