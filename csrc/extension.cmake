@@ -80,10 +80,8 @@ npu_sources(npu_torch tensors
   torch/pluggable_memory.cpp
   torch/shared_memory.cpp
   torch/sparse_or_nested.cpp
-  torch/stillness.cpp
   torch/storage_end.cpp
-  torch/tensor.cpp
-  torch/word_kernel.cpp)
+  torch/tensor.cpp)
 npu_sources(npu_torch distributed
   distributed/aside.cpp
   distributed/batch.cpp
@@ -109,15 +107,18 @@ npu_sources(npu_torch distributed
   distributed/transport.cpp
   distributed/work.cpp)
 npu_sources(npu_torch host
+  host/half_convolutions.cpp
   host/half_products.cpp
   host/kernel_cost.cpp
   host/kernel_cut.cpp
   host/kernel_size.cpp
   host/kernel_threads.cpp
+  host/list_kernels.cpp
   host/random_fill.cpp
   host/result_memory.cpp
   host/scratch_memory.cpp
-  host/shared_products.cpp)
+  host/shared_products.cpp
+  host/word_kernel.cpp)
 npu_sources(npu_torch launch
   ops/boxed.cpp
   ops/frame.cpp
@@ -126,7 +127,6 @@ npu_sources(npu_torch launch
   ops/launch.cpp
   ops/launch_state.cpp
   ops/op.cpp
-  ops/pieces.cpp
   ops/plan.cpp
   ops/plan_table.cpp
   ops/stack_map.cpp)
@@ -150,10 +150,8 @@ npu_sources(npu_torch shapes
   ops/shapes_by_hand.cpp
   ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp
-  ops/shapes_of_models.cpp
-  ops/shapes_of_rows.cpp)
+  ops/shapes_of_models.cpp)
 npu_sources(npu_torch kernels
-  ops/graph_kernels.cpp
   ops/kernels.cpp
   ops/third_party.cpp
   ops/value_class.cpp
@@ -164,7 +162,6 @@ npu_sources(npu_torch by_hand
   ops/manual/copy.cpp
   ops/manual/factory.cpp
   ops/manual/foreach.cpp
-  ops/manual/half_convolutions.cpp
   ops/manual/linalg.cpp
   ops/manual/linear.cpp
   ops/manual/lstm.cpp
@@ -172,7 +169,6 @@ npu_sources(npu_torch by_hand
   ops/manual/ranges.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
-  ops/manual/slices.cpp
   ops/manual/sparse_indices.cpp
   ops/manual/sparse_or_nested.cpp
   ops/manual/touches_memory.cpp

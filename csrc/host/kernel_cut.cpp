@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/host/denormals.h"
 #include "csrc/host/kernel_cost.h"
 #include "csrc/host/kernel_size.h"
 #include "csrc/host/kernel_threads.h"
+#include "csrc/host/piece_mode.h"
+#include "csrc/placement/shared_loop.h"
 
 namespace npu {
 namespace {
@@ -138,6 +141,21 @@ void cut_views(const Cut& cut, int piece, int pieces,
     }
     view.sizes = own.data();
   }
+}
+
+void run_pieces(const Cut& cut, int pieces, c10::function_ref<void(int)> run) {
+  struct Task {
+    const c10::function_ref<void(int)> run;
+    const bool flushes_denormals;
+  } task{run, flushes_denormals()};
+  run_shared(
+      pieces, pieces,
+      [](void* context, int piece) {
+        const Task& task = *static_cast<const Task*>(context);
+        const PieceMode mode(task.flushes_denormals);
+        task.run(piece);
+      },
+      &task, cut.wakes);
 }
 
 }  // namespace npu

@@ -4,6 +4,7 @@
 
 #include <ATen/DimVector.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
 
 #include <cstdint>
 #include <string_view>
@@ -48,5 +49,8 @@ int pieces_of(const Cut& cut);
 void cut_views(const Cut& cut, int piece, int pieces,
                std::vector<npu_view>& views, std::vector<uint64_t>& offsets,
                std::vector<at::DimVector>& sizes);
+
+// Calls run(piece) for each piece, here and on cores that are idle.
+void run_pieces(const Cut& cut, int pieces, c10::function_ref<void(int)> run);
 
 }  // namespace npu

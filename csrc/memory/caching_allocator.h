@@ -117,7 +117,7 @@ class CachingAllocator {
 
   // Makes the segment that holds `address` one that other processes can open.
   // The caller owns a block in it; no other thread calls share(), and nothing
-  // runs on the device meanwhile (torch/stillness.h). The allocator keeps the
+  // runs on the device meanwhile (engine/stillness.h). The allocator keeps the
   // ownership of `handle`.
   struct Shared {
     int handle = -1;    // -1: it failed, and `why` says why

@@ -26,12 +26,7 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
   switch (kind) {
     case ArgKind::kTensor:
       return key.add(value.toTensor());
-    case ArgKind::kTensorList: {
-      const auto list = value.toListRef();
-      key.add_list(list.size());
-      for (const c10::IValue& element : list) key.add(element.toTensor());
-      return;
-    }
+    case ArgKind::kTensorList:
     case ArgKind::kOptionalTensorList: {
       const auto list = value.toListRef();
       key.add_list(list.size());
@@ -260,17 +255,6 @@ void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
   for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
 
-}  // namespace
-
-void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
-  const Op::Schema& schema = op.schema();
-  key.reset(&op, op.numbers == NumbersInKey::kYes);
-  for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
-  if (schema.writes_any) note_overlaps(key, op, stack);
-}
-
-namespace {
-
 std::optional<at::Generator> generator_in(const Op::Schema& schema,
                                           const torch::jit::Stack& stack) {
   const auto at =
@@ -293,6 +277,13 @@ bool launch_boxed(const Op& op, torch::jit::Stack& stack, Launch launch) {
 }
 
 }  // namespace
+
+void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
+  const Op::Schema& schema = op.schema();
+  key.reset(&op, op.numbers == NumbersInKey::kYes);
+  for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
+  if (schema.writes_any) note_overlaps(key, op, stack);
+}
 
 bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack) {
   return launch_boxed(op, stack, [&](auto& outs, const auto* generator) {

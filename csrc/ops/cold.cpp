@@ -13,6 +13,7 @@
 #include "csrc/ops/launch.h"
 #include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
+#include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/sync_call.h"
 #include "csrc/ops/third_party.h"
@@ -66,6 +67,13 @@ bool writes_to_host(const Op::Schema& schema, const torch::jit::Stack& stack) {
   return found;
 }
 
+bool call_cpu_kernel(const Op::Schema& schema, torch::jit::Stack& stack) {
+  const KernelMode mode;
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &stack);
+  return true;
+}
+
 // Where the tensors of lists are on several devices, torch's kernel calls an
 // operator on each tensor, as on CUDA.
 bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
@@ -79,10 +87,7 @@ bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
   });
   if (!several) return false;
   // The caller bumps the versions of tensors that are written in lists.
-  const KernelMode mode;
-  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                &stack);
-  return true;
+  return call_cpu_kernel(schema, stack);
 }
 
 // Copies values that are on another device than the call to the call's, as cuda
@@ -114,11 +119,7 @@ bool call_with_values(const Op& op, torch::jit::Stack& stack) {
     stack[i] = value.to(*device);
     moved = true;
   }
-  if (!moved || !device->is_cpu() || !on_host) return false;
-  const KernelMode mode;
-  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                &stack);
-  return true;
+  return moved && device->is_cpu() && on_host && call_cpu_kernel(schema, stack);
 }
 
 // The places where a mask on the host is true. They are found before anything
@@ -127,9 +128,8 @@ bool call_with_values(const Op& op, torch::jit::Stack& stack) {
 // kernel reports.
 std::vector<at::Tensor> places_in(const at::Tensor& index,
                                   const at::Tensor& indexed, int64_t at) {
-  if (index.scalar_type() != at::kBool && index.scalar_type() != at::kByte)
-    return {};
-  if (!index.device().is_cpu() || at + index.dim() > indexed.dim() ||
+  if (!is_mask(index) || !index.device().is_cpu() ||
+      at + index.dim() > indexed.dim() ||
       indexed.sizes().slice(size_t(at), size_t(index.dim())) != index.sizes())
     return {};
   KernelMode mode;
@@ -165,14 +165,8 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
       const auto places = places_in(index, indexed, at);
       for (const at::Tensor& place : places)
         list.push_back(place.contiguous().to(device));
-      if (places.empty()) {
-        list.push_back(index.to(device));
-        const bool mask = index.scalar_type() == at::kBool ||
-                          index.scalar_type() == at::kByte;
-        at += mask ? index.dim() : 1;
-      } else {
-        at += index.dim();
-      }
+      if (places.empty()) list.push_back(index.to(device));
+      at += is_mask(index) ? index.dim() : 1;
     }
     stack[i] = list;
   }
@@ -239,40 +233,6 @@ void launch_new(Stream& stream, const Op& op, KeyScope& scope,
   launch_by(stream, *plan, op, scope.key, stack);
 }
 
-}  // namespace
-
-uint64_t cold_launches() {
-  // Relaxed: a count.
-  return launches.load(std::memory_order_relaxed);
-}
-
-void call_waiting(const Op& op, torch::jit::Stack& stack) {
-  Stream& stream = usable_stream(common_device(op, stack));
-  raise_if_failed(stream);
-  call_sync(op, stack, stream);
-}
-
-void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
-  Stream& stream = usable_stream(common_device(op, stack));
-  raise_if_failed(stream);
-  const Overlap overlap = overlap_of(op, stack);
-  FirstCallWarnings warnings;
-  const std::optional<Inferred> found = infer(op, stack, overlap);
-  warnings.runs();
-  if (!found || overlap == Overlap::kUnusual)
-    return call_sync(op, stack, stream);
-  std::optional<Identity> identity;
-  {
-    KeyScope scope;
-    encode(scope.key, op, stack);
-    if (scope.key.ordinary) identity.emplace(scope.key.key.all());
-  }
-  call_sync(op, stack, stream);
-  if (identity) remember_verdict(*identity, *found, from_results(op, stack));
-}
-
-namespace {
-
 void call_unknown(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   if (argument_ends_beyond_storage(op, stack)) [[unlikely]]
@@ -332,6 +292,36 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
 }
 
 }  // namespace
+
+uint64_t cold_launches() {
+  // Relaxed: a count.
+  return launches.load(std::memory_order_relaxed);
+}
+
+void call_waiting(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op, stack));
+  raise_if_failed(stream);
+  call_sync(op, stack, stream);
+}
+
+void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op, stack));
+  raise_if_failed(stream);
+  const Overlap overlap = overlap_of(op, stack);
+  FirstCallWarnings warnings;
+  const std::optional<Inferred> found = infer(op, stack, overlap);
+  warnings.runs();
+  if (!found || overlap == Overlap::kUnusual)
+    return call_sync(op, stack, stream);
+  std::optional<Identity> identity;
+  {
+    KeyScope scope;
+    encode(scope.key, op, stack);
+    if (scope.key.ordinary) identity.emplace(scope.key.key.all());
+  }
+  call_sync(op, stack, stream);
+  if (identity) remember_verdict(*identity, *found, from_results(op, stack));
+}
 
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   try {

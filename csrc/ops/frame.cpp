@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/copy.h>
 
+#include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
 
 namespace npu {
@@ -76,6 +77,11 @@ bool Frame::lies_in_results(const at::Tensor& t) const {
     if (at >= memory && at < memory + out.storage().nbytes()) return true;
   }
   return false;
+}
+
+at::Tensor Frame::Shape::make() const {
+  return host_tensor(nullptr, sizes, strides, c10::scalarTypeToTypeMeta(dtype),
+                     flags);
 }
 
 void Frame::set_shape(Slot& slot, const npu_view& view) {
@@ -205,8 +211,7 @@ void Frame::make_anew(Slot& slot, bool has_results) {
   bound_ = false;
   const Shape& shape = shapes_[slot.shape];
   at::Tensor old = *slot.tensor;
-  *slot.tensor =
-      make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
+  *slot.tensor = shape.make();
   for (Slot& s : slots_)
     if (s.first == slot.first) {
       *s.tensor = *slot.tensor;

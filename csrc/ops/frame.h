@@ -6,7 +6,6 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
-#include <c10/util/OptionalArrayRef.h>
 
 #include <optional>
 #include <string>
@@ -72,9 +71,6 @@ class Frame {
     return *args_[i].optional_tensors;
   }
   const at::Scalar& scalar(int i) const { return args_[i].scalar; }
-  std::optional<at::Scalar> opt_scalar(int i) const {
-    return unless_none<at::Scalar>(i, args_[i].scalar);
-  }
   at::ArrayRef<at::Scalar> scalars(int i) const { return args_[i].scalars; }
   // A cpu generator that is seeded for the task.
   std::optional<at::Generator> generator(int) const {
@@ -82,34 +78,20 @@ class Frame {
   }
   RandomSeed seed() const { return seed_; }
   int64_t integer(int i) const { return args_[i].integer; }
-  std::optional<int64_t> opt_integer(int i) const {
-    return unless_none<int64_t>(i, args_[i].integer);
-  }
   bool boolean(int i) const { return args_[i].integer != 0; }
-  std::optional<bool> opt_boolean(int i) const {
-    return unless_none<bool>(i, boolean(i));
-  }
   double real(int i) const { return args_[i].real; }
-  std::optional<double> opt_real(int i) const {
-    return unless_none<double>(i, args_[i].real);
-  }
   at::IntArrayRef ints(int i) const { return args_[i].ints; }
-  at::OptionalIntArrayRef opt_ints(int i) const {
-    return unless_none<at::IntArrayRef>(i, args_[i].ints);
-  }
-  std::optional<at::ArrayRef<double>> opt_reals(int i) const {
-    return unless_none<at::ArrayRef<double>>(i, args_[i].reals);
-  }
+  at::ArrayRef<double> reals(int i) const { return args_[i].reals; }
   std::string_view string(int i) const { return args_[i].text; }
-  std::optional<std::string_view> opt_string(int i) const {
-    return unless_none<std::string_view>(i, args_[i].text);
-  }
   at::ScalarType dtype(int i) const { return at::ScalarType(args_[i].integer); }
-  std::optional<at::ScalarType> opt_dtype(int i) const {
-    return unless_none<at::ScalarType>(i, dtype(i));
+  at::MemoryFormat memory_format(int i) const {
+    return at::MemoryFormat(args_[i].integer);
   }
-  std::optional<at::MemoryFormat> opt_memory_format(int i) const {
-    return unless_none<at::MemoryFormat>(i, at::MemoryFormat(args_[i].integer));
+  // The value of an optional argument, unless it is missing.
+  template <typename T>
+  std::optional<T> opt(int i, const T& value) const {
+    if (args_[i].tag == Tag::kNone) return std::nullopt;
+    return value;
   }
   template <size_t N>
   std::array<bool, N> booleans(int i) const {
@@ -143,6 +125,7 @@ class Frame {
     at::DimVector sizes, strides;
     at::ScalarType dtype;
     uint8_t flags;
+    at::Tensor make() const;  // over no memory yet
   };
   struct Slot {
     at::Tensor* tensor;
@@ -173,11 +156,6 @@ class Frame {
     uint32_t word;
   };
 
-  template <typename T>
-  std::optional<T> unless_none(int i, const T& value) const {
-    if (args_[i].tag == Tag::kNone) return std::nullopt;
-    return value;
-  }
   void add_part(const Part& part);
   void add_tensor(at::Tensor& view, const Part& part);
   void add_slot(at::Tensor& view, Shape shape, uint32_t word, bool written);
@@ -208,9 +186,5 @@ class Frame {
   int seed_word_ = -1;  // where a task has its seed and offset; -1: nowhere
   RandomSeed seed_{};
 };
-
-// A cpu tensor of this shape over no memory yet.
-at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
-                     at::ScalarType dtype, uint8_t flags);
 
 }  // namespace npu

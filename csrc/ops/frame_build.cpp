@@ -1,30 +1,10 @@
 // Makes frames: a view for each tensor, and where each finds its words.
-#include <ATen/EmptyTensor.h>
-#include <c10/core/CPUAllocator.h>
-
 #include <algorithm>
 
 #include "csrc/ops/frame.h"
 #include "csrc/torch/tensor_flags.h"
 
 namespace npu {
-
-at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
-                     at::ScalarType dtype, uint8_t flags) {
-  const auto type = c10::scalarTypeToTypeMeta(dtype);
-  const size_t bytes =
-      at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
-      // Some kernels use their output as scratch space and grow it.
-      /*resizable=*/true);
-  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
-  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  set_flags(*t.unsafeGetTensorImpl(), flags);
-  return t;
-}
 
 Frame::Frame(const Op& op, at::ArrayRef<uint64_t> key,
              const std::vector<OutSpec>& outs)
@@ -115,7 +95,7 @@ void Frame::add_tensor(at::Tensor& view, const Part& part) {
 
 void Frame::add_slot(at::Tensor& view, Shape shape, uint32_t word,
                      bool written) {
-  view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
+  view = shape.make();
   slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr, 0,
                     word, uint32_t(shapes_.size()), 1, uint32_t(slots_.size()),
                     /*in_the_words=*/false, written,

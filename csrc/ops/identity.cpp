@@ -46,12 +46,6 @@ void add_each(Words& to, uint64_t more, at::IntArrayRef sizes, int64_t size) {
   to.push(found);
 }
 
-// Which empty tensors a kernel refuses depends on the dimension that it works
-// along.
-void add_empty_dimensions(Words& to, const Part& part) {
-  add_each(to, 0, part.sizes(), 0);
-}
-
 // Everything about the layout of a tensor that may decide the order of a
 // result's dimensions in memory. Many kernels view a tensor as one row of
 // elements, or refuse it, which depends on the gaps between its dimensions.
@@ -89,7 +83,9 @@ Identity::Identity(at::ArrayRef<uint64_t> key)
       case Tag::kTensor:
         words_.push(part.head & ~(uint64_t(TensorFlags::kContiguous) << 8));
         if (!part.rank()) return;
-        add_empty_dimensions(words_, part);
+        // Which empty tensors a kernel refuses depends on the dimension that it
+        // works along.
+        add_each(words_, 0, part.sizes(), 0);
         if (!shares_kernels_code_) add_layout(words_, part);
         return;
       case Tag::kInt:

@@ -7,7 +7,7 @@
 
 #include "csrc/base/hooks.h"
 #include "csrc/host/kernel_mode.h"
-#include "csrc/ops/shapes.h"
+#include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/trial.h"
@@ -58,12 +58,6 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
   return found;
 }
 
-bool is_mask(const c10::IValue& index) {
-  return index.isTensor() && index.toTensor().defined() &&
-         (index.toTensor().scalar_type() == at::kBool ||
-          index.toTensor().scalar_type() == at::kByte);
-}
-
 // Whether the shape of a result depends on values of this call.
 bool may_depend_on_values(const Op::Schema& schema,
                           at::ArrayRef<c10::IValue> stack) {
@@ -72,7 +66,9 @@ bool may_depend_on_values(const Op::Schema& schema,
   // self, indices
   if (schema.full_name == "aten::index.Tensor") {
     const auto indices = stack[1].toListRef();
-    return std::any_of(indices.begin(), indices.end(), is_mask);
+    return std::any_of(indices.begin(), indices.end(), [](const auto& index) {
+      return opt_tensor(index) && is_mask(index.toTensor());
+    });
   }
   // repeats, output_size
   if (schema.full_name == "aten::repeat_interleave.Tensor")

@@ -3,6 +3,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include <string_view>
+#include <utility>
 
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -21,24 +22,20 @@ bool is_tensor_list_type(const c10::TypePtr& type) {
          is_tensor_type(type->castRaw<c10::ListType>()->getElementType());
 }
 
+ArgKind kind_of(const c10::Type& type);
+
 ArgKind list_kind(const c10::Type& element) {
-  switch (element.kind()) {
-    case c10::TypeKind::TensorType:
-      return ArgKind::kTensorList;
-    case c10::TypeKind::OptionalType:
-      return ArgKind::kOptionalTensorList;
-    case c10::TypeKind::NumberType:
-      return ArgKind::kScalarList;
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-      return ArgKind::kInts;
-    case c10::TypeKind::FloatType:
-      return ArgKind::kFloats;
-    case c10::TypeKind::BoolType:
-      return ArgKind::kBools;
-    default:
-      return ArgKind::kOther;
-  }
+  using enum ArgKind;
+  if (element.kind() == c10::TypeKind::OptionalType) return kOptionalTensorList;
+  constexpr std::pair<ArgKind, ArgKind> kLists[] = {{kTensor, kTensorList},
+                                                    {kScalar, kScalarList},
+                                                    {kInt, kInts},
+                                                    {kFloat, kFloats},
+                                                    {kBool, kBools}};
+  const ArgKind of = kind_of(element);
+  for (const auto& [each, list] : kLists)
+    if (each == of) return list;
+  return kOther;
 }
 
 ArgKind kind_of(const c10::Type& type) {
@@ -96,9 +93,7 @@ uint32_t arguments_from_any_device(std::string_view full_name) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {},      {},      {},    true,
-                           false,  false,   false,   false,   false, 0,
-                           false,  false,   nullptr, nullptr, {}};
+  auto* s = new Op::Schema{handle, op.name};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {

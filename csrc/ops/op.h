@@ -91,22 +91,22 @@ struct Op {
   struct Schema {
     c10::OperatorHandle handle;
     std::string full_name;  // "aten::add.Tensor"
-    std::vector<Return> returns;
-    std::vector<ArgKind> kinds;   // per argument
-    std::vector<bool> writes;     // per argument
-    bool tensors_only;            // every return is a Tensor or a list of them
-    bool is_random;               // draws numbers
-    bool result_depends_on_data;  // its shape may
-    bool has_generator;
-    bool moves_host_indices;   // accepts cpu index tensors
-    bool on_each;              // a _foreach operator
-    uint32_t from_any_device;  // a bit for each argument that it takes so where
-                               // it has no dimension
-    bool writes_any;           // it writes at least one argument
-    bool unmarked_writes;      // more than the schema says (unmarked_writes.h)
-    ShapeFunction shapes;      // null: ask the meta kernel
-    Refusal refusal;           // null: whoever tells the shapes refuses all
-    at::ArrayRef<at::ScalarType> widened;  // computed wider (widened.h)
+    std::vector<Return> returns{};
+    std::vector<ArgKind> kinds{};  // per argument
+    std::vector<bool> writes{};    // per argument
+    bool tensors_only = true;      // every return is a Tensor or a list of them
+    bool is_random = false;        // draws numbers
+    bool result_depends_on_data = false;  // its shape may
+    bool has_generator = false;
+    bool moves_host_indices{};   // accepts cpu index tensors
+    bool on_each{};              // a _foreach operator
+    uint32_t from_any_device{};  // a bit for each argument that it takes so
+                                 // where it has no dimension
+    bool writes_any = false;     // it writes at least one argument
+    bool unmarked_writes{};  // more than the schema says (unmarked_writes.h)
+    ShapeFunction shapes{};  // null: ask the meta kernel
+    Refusal refusal{};       // null: whoever tells the shapes refuses all
+    at::ArrayRef<at::ScalarType> widened{};  // computed wider (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

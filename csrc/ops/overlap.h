@@ -50,20 +50,21 @@ inline const c10::StorageImpl* storage_of(const c10::TensorImpl& t) {
   return t.unsafe_storage().unsafeGetStorageImpl();
 }
 
+// Calls visit(tensor, number) with the tensors of a typed argument.
 template <typename T, typename Visit>
 void visit_tensors(const T&, Visit) {}
 template <typename Visit>
 void visit_tensors(const at::Tensor& t, Visit visit) {
-  visit(*t.unsafeGetTensorImpl(), 0);
+  visit(t, 0);
 }
 template <typename Visit>
 void visit_tensors(const std::optional<at::Tensor>& t, Visit visit) {
-  if (t) visit(*t->unsafeGetTensorImpl(), 0);
+  if (t) visit(*t, 0);
 }
 template <typename List, typename Visit>
 void visit_list(const List& list, Visit visit) {
   uint32_t i = 0;
-  for (const at::Tensor& t : list) visit(*t.unsafeGetTensorImpl(), i++);
+  for (const at::Tensor& t : list) visit(t, i++);
 }
 template <typename Visit>
 void visit_tensors(const at::TensorList& list, Visit visit) {
@@ -79,7 +80,7 @@ void visit_tensors(const c10::List<std::optional<at::Tensor>>& list,
   uint32_t i = 0;
   for (const auto& element : list) {
     const std::optional<at::Tensor> t = element;
-    if (t) visit(*t->unsafeGetTensorImpl(), i);
+    if (t) visit(*t, i);
     ++i;
   }
 }
@@ -90,7 +91,8 @@ void note_overlaps_of(Key& key, const Args& args,
   const c10::TensorImpl& w = *std::get<kNumber>(args).unsafeGetTensorImpl();
   const c10::StorageImpl* const storage = storage_of(w);
   const auto meet = [&](uint32_t argument) {
-    return [&, argument](const c10::TensorImpl& o, uint32_t element) {
+    return [&, argument](const at::Tensor& other, uint32_t element) {
+      const c10::TensorImpl& o = *other.unsafeGetTensorImpl();
       if (storage == storage_of(o) && storage) [[unlikely]]
         note_overlap(key, {kNumber, 0}, w, {argument, element}, o);
     };

@@ -6,6 +6,7 @@
 #include <array>
 #include <mutex>
 
+#include "csrc/base/hooks.h"
 #include "csrc/host/kernel_mode.h"
 #include "csrc/host/kernel_size.h"
 #include "csrc/host/result_memory.h"
@@ -172,6 +173,28 @@ std::unique_ptr<Frame> Plan::make_frame() const {
   return std::make_unique<Frame>(op_, key(), outs);
 }
 
+// Each piece is the same operator on a part of each tensor. False: one thread
+// is to run the call, and nothing was done.
+bool Plan::run_in_pieces(const uint64_t* words) {
+  const int pieces = pieces_of(cut_);
+  if (pieces < 2) return false;
+  if (pieces_.size() != size_t(pieces)) [[unlikely]] {
+    std::vector<std::unique_ptr<Frame>> made;
+    for (int piece = 0; piece < pieces; ++piece) {
+      std::vector<npu_view> own(views, views + n_views);
+      std::vector<uint64_t> offsets;
+      std::vector<at::DimVector> sizes;
+      cut_views(cut_, piece, pieces, own, offsets, sizes);
+      made.push_back(make_frame());
+      made.back()->set_shapes(own, offsets);
+    }
+    pieces_ = std::move(made);
+  }
+  run_pieces(cut_, pieces,
+             [&](int piece) { pieces_[size_t(piece)]->run(words); });
+  return true;
+}
+
 // A plan is run by one launcher, or by one replay at a time.
 template <void (Frame::*kRun)(const uint64_t*)>
 int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
@@ -183,10 +206,7 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
     hear_kernel_warnings();
     use_threads_for(plan.size_, plan.threads_);
     flush_denormals(plan.flushes_denormal_);
-    if (plan.cut_ &&
-        run_in_pieces(plan.cut_, {plan.views, plan.n_views}, plan.pieces_,
-                      words, [&] { return plan.make_frame(); }))
-      return NPU_OK;
+    if (plan.cut_ && plan.run_in_pieces(words)) return NPU_OK;
     if (!plan.frame_) [[unlikely]]
       plan.frame_ = plan.make_frame();
     if (plan.frame_->runs()) [[unlikely]]  // its kernel has launched this task
@@ -199,12 +219,15 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
   }
 }
 
-bool Plan::is_plan(const npu_kernel* kernel) {
-  return kernel->run == &run_frame<&Frame::run>;
-}
-
-std::unique_ptr<Plan> Plan::for_graph() const {
-  return std::unique_ptr<Plan>(new Plan(*this));
+// Tables may destroy their plans, so a node gets a copy; kernels of byte copies
+// stay.
+void Plan::give_to_graphs() {
+  hooks.own_kernel = [](const npu_kernel* kernel) -> OwnKernel {
+    if (kernel->run != &run_frame<&Frame::run>) return {nullptr, nullptr, -1};
+    auto* const own = new Plan(*static_cast<const Plan*>(kernel));
+    return {own, [](npu_kernel* plan) { delete static_cast<Plan*>(plan); },
+            own->random_word};
+  };
 }
 
 }  // namespace npu

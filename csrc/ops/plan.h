@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "csrc/driver/driver.h"
+#include "csrc/host/kernel_cut.h"
 #include "csrc/host/kernel_threads.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/op.h"
-#include "csrc/ops/pieces.h"
 
 namespace npu {
 
@@ -26,11 +26,9 @@ class Plan final : public npu_kernel {
        std::vector<OutSpec> outs);
   ~Plan();
 
-  // The same call for one place in a graph, whose frame keeps its addresses
-  // from run to run.
-  std::unique_ptr<Plan> for_graph() const;
-  // Whether a kernel is a plan.
-  static bool is_plan(const npu_kernel* kernel);
+  // Lets each node of a graph have a plan of its own, whose frame keeps its
+  // addresses from run to run. Called once, while the module is loaded.
+  static void give_to_graphs();
 
   // How much host memory the plan takes, with its frames.
   size_t bytes() const { return bytes_; }
@@ -52,6 +50,7 @@ class Plan final : public npu_kernel {
   static int run_frame(const npu_kernel* kernel, const uint64_t* words,
                        npu_failure* failure);
   std::unique_ptr<Frame> make_frame() const;
+  bool run_in_pieces(const uint64_t* words);
 
   const Op& op_;
   KernelSize size_ = KernelSize::kSmall;
@@ -65,7 +64,7 @@ class Plan final : public npu_kernel {
   uint32_t block_words_ = 0, key_words_ = 0;
   // Only the launcher uses these.
   std::unique_ptr<Frame> frame_;
-  Frames pieces_;
+  std::vector<std::unique_ptr<Frame>> pieces_;
 };
 
 // The plans of one thread for one stream, within a bound of memory: where a

@@ -17,10 +17,6 @@ namespace {
 
 using at::Tensor;
 
-bool is_mask(const Tensor& index) {
-  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
-}
-
 // self, mat1, mat2
 bool addmm(Arguments a) {
   const Tensor &m1 = tensor(a[1]), &m2 = tensor(a[2]);

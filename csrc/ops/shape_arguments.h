@@ -1,8 +1,13 @@
-// Helpers by which shape functions read a call's arguments.
+// What shape functions are written with: helpers that read a call's arguments,
+// and tables.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "csrc/ops/shapes.h"
 #include "csrc/torch/tensor_flags.h"
@@ -30,8 +35,27 @@ inline at::MemoryFormat format_of(const at::Tensor& t) {
   return t.suggest_memory_format();
 }
 
+// Whether an index selects what is true in it.
+inline bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
 inline bool is_plain(const at::Tensor& t) {
   return has_default_strides(*t.unsafeGetTensorImpl());
+}
+
+struct NamedShapes {
+  std::string_view name;
+  ShapeFunction function;
+};
+
+// The function of that name, or null.
+template <size_t n>
+ShapeFunction find_named(const NamedShapes (&table)[n], std::string_view name) {
+  const auto* const at =
+      std::find_if(std::begin(table), std::end(table),
+                   [&](const NamedShapes& each) { return each.name == name; });
+  return at == std::end(table) ? nullptr : at->function;
 }
 
 }  // namespace npu

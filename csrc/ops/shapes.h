@@ -42,10 +42,9 @@ class Shapes {
 // The hand-written shape function of an operator, or null. `name` has its
 // overload, if any, after a dot: "aten::where.self".
 ShapeFunction shape_function_of(std::string_view name);
-// The same: of operators on elements, of those on rows of elements, of losses
-// and layers, and of operators on lists of tensors.
+// The same: of operators on elements, of losses and layers, and of operators on
+// lists of tensors.
 ShapeFunction shape_function_of_elements(std::string_view name);
-ShapeFunction shape_function_of_rows(std::string_view name);
 ShapeFunction shape_function_of_models(std::string_view name);
 ShapeFunction shape_function_of_lists(std::string_view name);
 

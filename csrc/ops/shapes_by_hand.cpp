@@ -7,9 +7,10 @@
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
+#include "csrc/ops/stride_order.h"
 
 namespace npu {
 namespace {
@@ -87,17 +88,10 @@ bool embedding_dense_backward(Arguments a, Shapes& results) {
 // third dimension exchanged.
 void add_exchanged(Shapes& results, at::IntArrayRef sizes,
                    at::ScalarType type) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 3;) {
-    strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
-  }
-  for (const size_t i : {1, 2, 0}) {
-    strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
-  }
-  results.add(sizes, strides, type);
+  StrideOrder order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[1], order[2]);
+  results.add(sizes, dense_strides(sizes, order), type);
 }
 
 bool are_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -366,8 +360,7 @@ ShapeFunction shape_function_of(std::string_view name) {
     if (found) return found;
   }
   if (const ShapeFunction found = find_named(kByHand, name)) return found;
-  for (const auto of : {shape_function_of_elements, shape_function_of_rows,
-                        shape_function_of_models})
+  for (const auto of : {shape_function_of_elements, shape_function_of_models})
     if (const ShapeFunction found = of(name)) return found;
   return shape_function_of_lists(name);
 }

@@ -2,9 +2,6 @@
 // which says what false means.
 #include <ATen/ExpandUtils.h>
 
-#include <algorithm>
-
-#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 
 namespace npu {
@@ -130,31 +127,6 @@ bool nll_loss2d_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-bool are_sampled(const Tensor& input, const Tensor& grid) {
-  return input.dim() == 4 && grid.dim() == 4 && grid.size(-1) == 2 &&
-         input.size(0) == grid.size(0) && is_plain(input) &&
-         input.numel() > 0 && grid.numel() > 0 &&
-         input.scalar_type() == grid.scalar_type();
-}
-// input, grid
-bool grid_sampler(Arguments a, Shapes& results) {
-  const Tensor &input = tensor(a[0]), &grid = tensor(a[1]);
-  if (!are_sampled(input, grid)) return false;
-  results.add_contiguous(
-      {input.size(0), input.size(1), grid.size(1), grid.size(2)},
-      input.scalar_type());
-  return true;
-}
-// grad, input, grid, interpolation, padding, align, wanted
-bool grid_sampler_backward(Arguments a, Shapes& results) {
-  const Tensor &input = tensor(a[1]), &grid = tensor(a[2]);
-  if (!are_sampled(input, grid)) return false;
-  results.add_if(a[6].toBoolList()[0], input.sizes(),
-                 at::MemoryFormat::Contiguous, input.scalar_type());
-  results.add_contiguous(grid.sizes(), grid.scalar_type());
-  return true;
-}
-
 // weight, indices, offsets, scale_grad, mode, sparse, per_sample_weights,
 // include_last_offset, padding_idx. Sums of narrow numbers have a loop that
 // needs no list of the bag of each index.
@@ -195,59 +167,6 @@ bool embedding_bag_backward(Arguments a, Shapes& results) {
   return !a[9].toBool() && add_weights(tensor(a[0]), a[6].toInt(), results);
 }
 
-// How many positions a window has in each of the last dimensions; empty where
-// the arguments are wrong. `how`: kernel_size, dilation, padding, stride
-std::vector<int64_t> places(at::IntArrayRef sizes, Arguments how) {
-  const auto kernel = how[0].toIntVector(), dilation = how[1].toIntVector(),
-             padding = how[2].toIntVector(), stride = how[3].toIntVector();
-  std::vector<int64_t> counts;
-  for (const auto* list : {&kernel, &dilation, &padding, &stride})
-    if (list->size() != sizes.size()) return counts;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const int64_t room =
-        sizes[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1;
-    if (kernel[i] < 1 || dilation[i] < 1 || padding[i] < 0 || stride[i] < 1 ||
-        room < 0)
-      return {};
-    counts.push_back(room / stride[i] + 1);
-  }
-  return counts;
-}
-
-int64_t product(at::IntArrayRef numbers) {
-  int64_t all = 1;
-  for (const int64_t n : numbers) all *= n;
-  return all;
-}
-
-// self, kernel_size, dilation, padding, stride
-bool im2col(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  if (self.dim() != 4 || self.numel() == 0) return false;
-  const auto counts = places(self.sizes().slice(2), a.slice(1, 4));
-  if (counts.empty()) return false;
-  results.add_contiguous(
-      {self.size(0), self.size(1) * product(a[1].toIntVector()),
-       product(counts)},
-      self.scalar_type());
-  return true;
-}
-// self, output_size, kernel_size, dilation, padding, stride
-bool col2im(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const std::vector<int64_t> output = a[1].toIntVector();
-  const int64_t window = product(a[2].toIntVector());
-  if (self.dim() != 3 || self.numel() == 0 || output.size() != 2 ||
-      window < 1 || self.size(1) % window)
-    return false;
-  const auto counts = places(output, a.slice(2, 4));
-  if (counts.empty() || product(counts) != self.size(2)) return false;
-  results.add_contiguous(
-      {self.size(0), self.size(1) / window, output[0], output[1]},
-      self.scalar_type());
-  return true;
-}
-
 // grad, self, target, reduction
 bool loss_backward(Arguments a, Shapes& results) {
   if (!fit(tensor(a[1]), tensor(a[2]))) return false;
@@ -265,74 +184,6 @@ bool glu_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-// self, factor
-template <bool kInto>  // into a larger image; false: out of one
-bool pixel_shuffle(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const int64_t factor = a[1].toInt();
-  if (self.dim() < 3 || self.numel() == 0 || factor <= 0) return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  int64_t* const image = sizes.data() + sizes.size() - 3;
-  if (kInto ? image[0] % (factor * factor)
-            : image[1] % factor || image[2] % factor)
-    return false;
-  const auto scale = [&](int64_t& size, bool larger, int64_t by) {
-    size = larger ? size * by : size / by;
-  };
-  scale(image[0], !kInto, factor * factor);
-  scale(image[1], kInto, factor);
-  scale(image[2], kInto, factor);
-  results.add(sizes, format_of(self), self.scalar_type());
-  return true;
-}
-
-// self, groups
-bool channel_shuffle(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  const int64_t groups = a[1].toInt();
-  if (self.dim() < 3 || self.numel() == 0 || groups <= 0 ||
-      self.size(1) % groups)
-    return false;
-  results.add(self.sizes(), format_of(self), self.scalar_type());
-  return true;
-}
-
-// The sizes of an image after padding. False where the padding is larger than a
-// reflection allows.
-bool padded(const Tensor& self, const std::vector<int64_t>& pad,
-            std::vector<int64_t>& sizes) {
-  if ((self.dim() != 3 && self.dim() != 4) || self.numel() == 0 ||
-      pad.size() != 4)
-    return false;
-  sizes = self.sizes().vec();
-  for (size_t i = 0; i < 2; ++i) {
-    int64_t& size = sizes[sizes.size() - 1 - i];
-    if (std::max(pad[2 * i], pad[2 * i + 1]) >= size) return false;
-    size += pad[2 * i] + pad[2 * i + 1];
-    if (size < 1) return false;
-  }
-  return true;
-}
-// self, padding
-bool reflection_pad2d(Arguments a, Shapes& results) {
-  const Tensor& self = tensor(a[0]);
-  std::vector<int64_t> sizes;
-  if (!padded(self, a[1].toIntVector(), sizes)) return false;
-  results.add(sizes, format_of(self), self.scalar_type());
-  return true;
-}
-// grad, self, padding
-bool reflection_pad2d_backward(Arguments a, Shapes& results) {
-  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
-  std::vector<int64_t> sizes;
-  if (grad.scalar_type() != self.scalar_type() ||
-      !padded(self, a[2].toIntVector(), sizes) ||
-      grad.sizes() != at::IntArrayRef(sizes))
-    return false;
-  results.add(self.sizes(), format_of(self), self.scalar_type());
-  return true;
-}
-
 constexpr NamedShapes kOfModels[] = {
     {"aten::_embedding_bag", embedding_bag<false>},
     {"aten::_embedding_bag_backward", embedding_bag_backward},
@@ -342,13 +193,7 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
     {"aten::binary_cross_entropy_with_logits",
      binary_cross_entropy_with_logits},
-    {"aten::channel_shuffle", channel_shuffle},
-    {"aten::col2im", col2im},
     {"aten::glu_backward", glu_backward},
-    {"aten::grid_sampler_2d", grid_sampler},
-    {"aten::grid_sampler_2d_backward", grid_sampler_backward},
-    {"aten::huber_loss_backward", loss_backward},
-    {"aten::im2col", im2col},
     {"aten::log_sigmoid_backward", log_sigmoid_backward},
     {"aten::log_sigmoid_forward", log_sigmoid},
     {"aten::mse_loss_backward", loss_backward},
@@ -356,10 +201,6 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::native_group_norm_backward", group_norm_backward},
     {"aten::nll_loss2d_backward", nll_loss2d_backward},
     {"aten::nll_loss2d_forward", nll_loss2d},
-    {"aten::pixel_shuffle", pixel_shuffle<true>},
-    {"aten::pixel_unshuffle", pixel_shuffle<false>},
-    {"aten::reflection_pad2d", reflection_pad2d},
-    {"aten::reflection_pad2d_backward", reflection_pad2d_backward},
     {"aten::smooth_l1_loss_backward.grad_input", loss_backward},
 };
 

@@ -62,11 +62,6 @@ torch::jit::Stack map_stack(const Op::Schema& schema,
   return mapped;
 }
 
-c10::IValue map_stack(const Op::Schema& schema, size_t argument,
-                      const c10::IValue& value, const StackMap& map) {
-  return map_value(schema.kinds[argument], value, map);
-}
-
 at::Tensor to_meta(const at::Tensor& t) {
   at::Tensor meta =
       at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());

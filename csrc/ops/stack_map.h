@@ -21,10 +21,6 @@ torch::jit::Stack map_stack(const Op::Schema& schema,
                             at::ArrayRef<c10::IValue> stack,
                             const StackMap& map);
 
-// The same for one argument.
-c10::IValue map_stack(const Op::Schema& schema, size_t argument,
-                      const c10::IValue& value, const StackMap& map);
-
 // A tensor of the same shape and flags without memory.
 at::Tensor to_meta(const at::Tensor& t);
 
@@ -36,29 +32,22 @@ at::Tensor lend_meta(const at::Tensor& t);
 // not write the caller's tensor.
 at::Tensor host_copy(const at::Tensor& t);
 
-// Calls `visit` with every defined tensor of one argument of a boxed call.
-template <typename Visit>
-void for_each_tensor(const Op::Schema& schema, size_t argument,
-                     const c10::IValue& value, Visit visit) {
-  const auto visit_one = [&](const c10::IValue& element) {
-    if (element.isTensor() && element.toTensor().defined())
-      visit(element.toTensor());
-  };
-  const ArgKind kind = schema.kinds[argument];
-  if (kind == ArgKind::kTensor) return visit_one(value);
-  if (kind != ArgKind::kTensorList && kind != ArgKind::kOptionalTensorList)
-    return;
-  if (value.isNone()) return;
-  for (const c10::IValue& element : value.toListRef()) visit_one(element);
-}
-
-// The same for all arguments; `visit` is also given the number of each.
+// Calls `visit` with every defined tensor of a boxed call, and the number of
+// its argument.
 template <typename Visit>
 void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
                      Visit visit) {
-  for (size_t i = 0; i < stack.size(); ++i)
-    for_each_tensor(schema, i, stack[i],
-                    [&](const at::Tensor& t) { visit(t, i); });
+  for (size_t i = 0; i < stack.size(); ++i) {
+    const ArgKind kind = schema.kinds[i];
+    const bool is_list =
+        kind == ArgKind::kTensorList || kind == ArgKind::kOptionalTensorList;
+    if (stack[i].isNone() || (kind != ArgKind::kTensor && !is_list)) continue;
+    const at::ArrayRef<c10::IValue> elements =
+        is_list ? stack[i].toListRef() : at::ArrayRef(stack[i]);
+    for (const c10::IValue& element : elements)
+      if (element.isTensor() && element.toTensor().defined())
+        visit(element.toTensor(), i);
+  }
 }
 
 }  // namespace npu

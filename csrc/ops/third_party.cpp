@@ -16,11 +16,6 @@ constexpr std::string_view kOfTorch[] = {
     "rngprims",  "debugprims", "fsdp",   "inductor",  "profiler",
     "_inductor", "symm_mem"};
 
-void warn(const std::string& text) {
-  if (hooks.warn) return hooks.warn(text);
-  TORCH_WARN(text);
-}
-
 }  // namespace
 
 bool is_third_party(const Op& op) {
@@ -42,12 +37,13 @@ void warn_that_it_waits(const Op& op) {
   const std::string call = "npu: each call of " + schema.full_name +
                            " waits for the device, because ";
   if (!schema.tensors_only)
-    return warn(call +
-                "it returns something that is not a tensor. (Said once.)");
-  warn(call +
-       "nothing tells the shapes of its results in advance: register a fake "
-       "(meta) kernel with torch.library.register_fake(\"" +
-       op.name + "\"), unless the shapes depend on data. (Said once.)");
+    return hooks.warn(
+        call + "it returns something that is not a tensor. (Said once.)");
+  hooks.warn(
+      call +
+      "nothing tells the shapes of its results in advance: register a fake "
+      "(meta) kernel with torch.library.register_fake(\"" +
+      op.name + "\"), unless the shapes depend on data. (Said once.)");
 }
 
 }  // namespace npu

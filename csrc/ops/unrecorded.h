@@ -22,33 +22,13 @@ namespace detail {
 [[gnu::noinline]] bool needs_autograd(const at::Tensor& t);
 
 template <typename T>
-bool is_recorded(const T&) {
-  return false;
-}
-inline bool is_recorded(const at::Tensor& t) {
-  return t.unsafeGetTensorImpl()->autograd_meta() && needs_autograd(t);
-}
-inline bool is_recorded(const std::optional<at::Tensor>& t) {
-  return t && is_recorded(*t);
-}
-template <typename List>
-bool any_is_recorded(const List& list) {
-  for (const at::Tensor& t : list)
-    if (is_recorded(t)) return true;
-  return false;
-}
-inline bool is_recorded(const at::TensorList& list) {
-  return any_is_recorded(list);
-}
-inline bool is_recorded(const at::ITensorListRef& list) {
-  return any_is_recorded(list);
-}
-inline bool is_recorded(const c10::List<std::optional<at::Tensor>>& list) {
-  for (const auto& element : list) {
-    const std::optional<at::Tensor> t = element;
-    if (is_recorded(t)) return true;
-  }
-  return false;
+bool is_recorded(const T& argument) {
+  bool found = false;
+  visit_tensors(argument, [&](const at::Tensor& t, uint32_t) {
+    found = found ||
+            (t.unsafeGetTensorImpl()->autograd_meta() && needs_autograd(t));
+  });
+  return found;
 }
 
 }  // namespace detail

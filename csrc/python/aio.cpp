@@ -163,8 +163,7 @@ void bind_aio(py::module_& m) {
         }));
   // How much each stream made so far has been given: (device, stream, number).
   m.def("device_tails", wrapped([](int device) {
-          check_usable();
-          check_device(device);
+          check_usable(device);
           py::list tails;
           for (const Stream* s : streams(device))
             tails.append(py::make_tuple(device, s->id(), s->tail()));

@@ -32,8 +32,7 @@ namespace py = pybind11;
 namespace npu {
 
 Stream& stream_at(int device, int64_t id) {
-  check_usable();
-  check_device(device);
+  check_usable(device);
   Stream* stream = find_stream(device, id);
   TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
   return *stream;
@@ -47,22 +46,11 @@ const Event* event_at(int64_t id) {
 
 namespace {
 
-void stream_synchronize(int device, int64_t id) {
+template <WaitReason kReason>
+void wait_for_stream(int device, int64_t id) {
   Stream& s = stream_at(device, id);
-  host_wait(s, s.tail(), WaitReason::kStreamSync);
+  host_wait(s, s.tail(), kReason);
   raise_if_failed(s);
-}
-
-// Waits for the stream before work uses its memory without going through its
-// queue.
-void drain_stream(int device, int64_t id) {
-  Stream& s = stream_at(device, id);
-  host_wait(s, s.tail(), WaitReason::kRawHandle);
-  raise_if_failed(s);
-}
-
-bool stream_query(int device, int64_t id) {
-  return query(stream_at(device, id));
 }
 
 // Device, stream and number of unfinished tasks of each stream that was given
@@ -133,13 +121,14 @@ void bind_device(py::module_& m) {
     set_current_stream(stream_at(device, id));
   });
   def(m, "new_sync_launch_stream", [](int device) {
-    check_usable();
-    check_device(device);
+    check_usable(device);
     return next_stream(device, StreamPool::kSyncLaunch).id();
   });
-  def(m, "stream_query", &stream_query);
-  def(m, "stream_synchronize", &stream_synchronize);
-  def(m, "drain_stream", &drain_stream);
+  def(m, "stream_query",
+      [](int device, int64_t id) { return query(stream_at(device, id)); });
+  def(m, "stream_synchronize", &wait_for_stream<WaitReason::kStreamSync>);
+  // Before work uses the stream's memory without going through its queue.
+  def(m, "drain_stream", &wait_for_stream<WaitReason::kRawHandle>);
   def(m, "stream_priority",
       [](int device, int64_t id) { return stream_at(device, id).priority(); });
   def(m, "set_core_limit", [](int device, int64_t id, int cores) {

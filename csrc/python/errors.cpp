@@ -12,6 +12,7 @@
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace npu {
 namespace {
@@ -23,19 +24,13 @@ py::str text_of(const std::string& bytes) {
 }
 
 py::dict to_dict(const StreamError& error) {
-  py::dict d;
-  d["op"] = text_of(error.op);
-  d["device"] = error.device;
-  d["stream"] = error.stream;
-  d["task"] = error.task;
-  d["code"] = error.code;
-  d["text"] = text_of(error.text);
-  d["arguments"] = text_of(error.arguments);
-  d["message"] = text_of(error.message());
-  d["site"] = error.site.site;
-  d["forward_site"] = error.site.forward;
-  d["cause"] = error.cause ? py::object(to_dict(*error.cause)) : py::none();
-  return d;
+  return py::dict(
+      "op"_a = text_of(error.op), "device"_a = error.device,
+      "stream"_a = error.stream, "task"_a = error.task, "code"_a = error.code,
+      "text"_a = text_of(error.text), "arguments"_a = text_of(error.arguments),
+      "message"_a = text_of(error.message()), "site"_a = error.site.site,
+      "forward_site"_a = error.site.forward,
+      "cause"_a = error.cause ? py::object(to_dict(*error.cause)) : py::none());
 }
 
 // npu_dispatch.npu.runtime.device_error makes the exception.
@@ -81,8 +76,7 @@ void bind_errors(py::module_& m) {
           stream_at(device, id).clear_error();
         }));
   m.def("reset_device", wrapped([](int device) {
-          check_usable();
-          check_device(device);
+          check_usable(device);
           clear_errors(device);
         }));
   m.def("current_call_site", [] { return current_call_stack_id(); });

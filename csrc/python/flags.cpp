@@ -196,8 +196,7 @@ void bind_flags(py::module_& m) {
   def(m, "set_strict_pools", &set_strict_pools);
   def(m, "strict_pools", &strict_pools);
   def(m, "take_owned_stream", [](int device) -> int64_t {
-    check_usable();
-    check_device(device);
+    check_usable(device);
     Stream* stream = take_owned_stream(device);
     TORCH_CHECK(stream, "npu:", device, ": all ", kStreamsPerPool,
                 " streams of the runtime are in use; destroy one");
@@ -211,13 +210,11 @@ void bind_flags(py::module_& m) {
   });
 
   def(m, "stop_device", [](int device) {
-    check_usable();
-    check_device(device);
+    check_usable(device);
     stop_device(device);
   });
   def(m, "restart_device", [](int device) {
-    check_usable();
-    check_device(device);
+    check_usable(device);
     restart_device(device);
   });
   def(m, "device_stopped", [](int device) {

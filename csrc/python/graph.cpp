@@ -18,6 +18,7 @@
 #include "csrc/torch/replay_results.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace npu {
 namespace {
@@ -47,23 +48,14 @@ void replay_graph(Graph& graph) {
 
 py::dict describe_node(const NodeInfo& node) {
   py::list tensors;
-  for (const TensorInfo& t : node.tensors) {
-    py::dict tensor;
-    tensor["shape"] = t.sizes;
-    tensor["strides"] = t.strides;
-    tensor["itemsize"] = t.itemsize;
-    tensor["access"] = t.written ? (t.read ? "read-write" : "write") : "read";
-    tensor["address"] = t.address;
-    tensors.append(tensor);
-  }
-  py::dict d;
-  d["op"] = node.op;
-  d["stream"] = node.stream;
-  d["line"] = node.line;
-  d["bytes"] = node.bytes;
-  d["tensors"] = tensors;
-  d["after"] = node.after;
-  return d;
+  for (const TensorInfo& t : node.tensors)
+    tensors.append(py::dict(
+        "shape"_a = t.sizes, "strides"_a = t.strides, "itemsize"_a = t.itemsize,
+        "access"_a = t.written ? (t.read ? "read-write" : "write") : "read",
+        "address"_a = t.address));
+  return py::dict("op"_a = node.op, "stream"_a = node.stream,
+                  "line"_a = node.line, "bytes"_a = node.bytes,
+                  "tensors"_a = tensors, "after"_a = node.after);
 }
 
 py::list describe_graph(const Graph& graph) {

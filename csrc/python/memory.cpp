@@ -14,6 +14,7 @@
 #include "csrc/torch/pluggable_memory.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace npu {
 namespace {
@@ -30,17 +31,9 @@ uint64_t get(int device) {
   return a ? a->totals().*kTotal : 0;
 }
 
-const char* state_name(BlockInfo::State state) {
-  switch (state) {
-    case BlockInfo::State::kActive:
-      return "active_allocated";
-    case BlockInfo::State::kPendingFree:
-      return "active_pending_free";
-    case BlockInfo::State::kInactive:
-      return "inactive";
-  }
-  return "";
-}
+// By BlockInfo::State.
+constexpr const char* kStates[] = {"active_allocated", "active_pending_free",
+                                   "inactive"};
 
 py::list snapshot(int device) {
   py::list segments;
@@ -48,29 +41,19 @@ py::list snapshot(int device) {
   if (!a) return segments;
   for (const SegmentInfo& s : a->snapshot()) {
     py::list blocks;
-    for (const BlockInfo& b : s.blocks) {
-      py::dict block;
-      block["address"] = b.address;
-      block["size"] = b.size;
-      block["requested_size"] = b.requested;
-      block["state"] = state_name(b.state);
-      block["frames"] = py::list();
-      blocks.append(block);
-    }
-    py::dict segment;
-    segment["device"] = s.device;
-    segment["address"] = s.address;
-    segment["total_size"] = s.total;
-    segment["allocated_size"] = s.allocated;
-    segment["active_size"] = s.active;
-    segment["requested_size"] = s.requested;
-    segment["stream"] = s.stream;
-    segment["segment_type"] = s.small ? "small" : "large";
-    segment["segment_pool_id"] = py::make_tuple(0, s.pool);
-    segment["is_expandable"] = false;
-    segment["frames"] = py::list();
-    segment["blocks"] = blocks;
-    segments.append(segment);
+    for (const BlockInfo& b : s.blocks)
+      blocks.append(py::dict("address"_a = b.address, "size"_a = b.size,
+                             "requested_size"_a = b.requested,
+                             "state"_a = kStates[int(b.state)],
+                             "frames"_a = py::list()));
+    segments.append(py::dict(
+        "device"_a = s.device, "address"_a = s.address,
+        "total_size"_a = s.total, "allocated_size"_a = s.allocated,
+        "active_size"_a = s.active, "requested_size"_a = s.requested,
+        "stream"_a = s.stream, "segment_type"_a = s.small ? "small" : "large",
+        "segment_pool_id"_a = py::make_tuple(0, s.pool),
+        "is_expandable"_a = false, "frames"_a = py::list(),
+        "blocks"_a = blocks));
   }
   return segments;
 }
@@ -127,19 +110,15 @@ void bind_memory(py::module_& m) {
                                 memory_fraction, gc_threshold, divisions});
       });
   def(m, "mem_get_info", [](int device) {
-    check_device(device);
-    const MemoryInfo info = allocator(device).info();
+    const MemoryInfo info = allocator_of(device).info();
     return std::make_pair(info.free, info.total);
   });
   def(m, "set_per_process_memory_fraction", [](double fraction, int device) {
-    check_device(device);
-    allocator(device).set_fraction(fraction);
+    allocator_of(device).set_fraction(fraction);
     limit_replacement(fraction, device);
   });
-  def(m, "get_per_process_memory_fraction", [](int device) {
-    check_device(device);
-    return allocator(device).fraction();
-  });
+  def(m, "get_per_process_memory_fraction",
+      [](int device) { return allocator_of(device).fraction(); });
 }
 
 }  // namespace npu

@@ -17,6 +17,7 @@
 #include "csrc/taskqueue/stream.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 // Declared here because its header needs a library that torch does not ship.
 namespace torch {
@@ -37,18 +38,14 @@ enum class MemoryAction : uint8_t {
   kOutOfMemory,  // bytes: asked for; address: free bytes
 };
 
-struct MemoryStep {
+struct Entry {
   MemoryAction action;
   int device;
   int64_t stream;
   uintptr_t address;
   size_t bytes;
-};
-
-struct Entry {
-  MemoryStep step;
-  uint64_t ns;  // CLOCK_MONOTONIC
-  Traceback stack;
+  uint64_t ns = now_ns();  // CLOCK_MONOTONIC
+  Traceback stack{};
 };
 
 enum Stacks { kNone, kState, kAllocations, kAll };
@@ -68,48 +65,36 @@ History& history() {
   return *instance;
 }
 
-bool wants_stack(Stacks stacks, MemoryAction action) {
-  switch (action) {
-    case MemoryAction::kAlloc:
-      return stacks >= kState;
-    case MemoryAction::kOutOfMemory:
-    case MemoryAction::kSegmentAlloc:
-      return stacks >= kAllocations;
-    case MemoryAction::kFreeRequested:
-    case MemoryAction::kSegmentFree:
-      return stacks >= kAll;
-    case MemoryAction::kFreeCompleted:  // an allocator's lock may be held
-      return false;
-  }
-  return false;
-}
+// By MemoryAction: the setting from which on the stack of such a step is kept.
+// At the completion of a free, an allocator's lock may be held.
+constexpr int kStackFrom[] = {kState,       kAll, kAll + 1,
+                              kAllocations, kAll, kAllocations};
 
-void record(const MemoryStep& step) {
+void record(Entry entry) {
   History& h = history();
   Stacks stacks;
   {
     std::lock_guard lock(h.mutex);
     stacks = h.stacks;
   }
-  Entry entry{step, now_ns(), nullptr};
-  if (wants_stack(stacks, step.action) && Py_IsInitialized())
+  if (stacks >= kStackFrom[int(entry.action)] && Py_IsInitialized())
     entry.stack = torch::CapturedTraceback::gather(true, false, false);
   Entry dropped;  // destroyed without the lock: its stack needs the GIL
   Traceback dead;
   std::lock_guard lock(h.mutex);
-  if (step.action == MemoryAction::kAlloc) {
-    h.live[step.address] = entry.stack;
+  if (entry.action == MemoryAction::kAlloc) {
+    h.live[entry.address] = entry.stack;
     // It goes with the memory.
     if (stacks < kAllocations) entry.stack.reset();
   }
-  if (step.action == MemoryAction::kFreeRequested) {
-    const auto at = h.live.find(step.address);
+  if (entry.action == MemoryAction::kFreeRequested) {
+    const auto at = h.live.find(entry.address);
     if (at != h.live.end()) {
       dead = std::move(at->second);
       h.live.erase(at);
     }
   }
-  if (!h.keep_steps || h.skipped >> int(step.action) & 1) return;
+  if (!h.keep_steps || h.skipped >> int(entry.action) & 1) return;
   h.entries.push_back(std::move(entry));
   if (h.entries.size() > h.most) {
     dropped = std::move(h.entries.front());
@@ -146,23 +131,10 @@ struct Watcher final : Observer {
   }
 };
 
-const char* name_of(MemoryAction action) {
-  switch (action) {
-    case MemoryAction::kAlloc:
-      return "alloc";
-    case MemoryAction::kFreeRequested:
-      return "free_requested";
-    case MemoryAction::kFreeCompleted:
-      return "free_completed";
-    case MemoryAction::kSegmentAlloc:
-      return "segment_alloc";
-    case MemoryAction::kSegmentFree:
-      return "segment_free";
-    case MemoryAction::kOutOfMemory:
-      return "oom";
-  }
-  return "";
-}
+// By MemoryAction.
+constexpr const char* kNames[] = {"alloc",          "free_requested",
+                                  "free_completed", "segment_alloc",
+                                  "segment_free",   "oom"};
 
 std::vector<py::object> frames_of(const std::vector<Traceback>& stacks) {
   std::vector<torch::CapturedTraceback*> known;
@@ -176,17 +148,12 @@ std::vector<py::object> frames_of(const std::vector<Traceback>& stacks) {
   return frames;
 }
 
-constexpr MemoryAction kActions[] = {
-    MemoryAction::kAlloc,         MemoryAction::kFreeRequested,
-    MemoryAction::kFreeCompleted, MemoryAction::kSegmentAlloc,
-    MemoryAction::kSegmentFree,   MemoryAction::kOutOfMemory};
-
 // Other names, such as "snapshot", are those of steps that are never kept.
 uint32_t mask_of(const std::vector<std::string>& names) {
   uint32_t mask = 0;
-  for (const MemoryAction action : kActions)
-    for (const std::string& name : names)
-      if (name == name_of(action)) mask |= 1u << int(action);
+  for (const std::string& name : names)
+    for (size_t i = 0; i < std::size(kNames); ++i)
+      mask |= uint32_t(name == kNames[i]) << i;
   return mask;
 }
 
@@ -221,20 +188,13 @@ py::list steps(int devices) {
   const std::vector<py::object> frames = frames_of(stacks);
   std::vector<py::list> traces(devices);
   for (size_t i = 0; i < entries.size(); ++i) {
-    const MemoryStep& step = entries[i].step;
-    py::dict d;
-    d["action"] = name_of(step.action);
-    if (step.action == MemoryAction::kOutOfMemory) {
-      d["device_free"] = step.address;
-    } else {
-      d["addr"] = step.address;
-    }
-    d["size"] = step.bytes;
-    d["stream"] = step.stream;
-    d["time_us"] = entries[i].ns / 1000;
-    d["compile_context"] = "N/A";
-    d["user_metadata"] = "";
-    d["frames"] = frames[i];
+    const Entry& step = entries[i];
+    py::dict d("action"_a = kNames[int(step.action)], "size"_a = step.bytes,
+               "stream"_a = step.stream, "time_us"_a = step.ns / 1000,
+               "compile_context"_a = "N/A", "user_metadata"_a = "",
+               "frames"_a = frames[i]);
+    d[step.action == MemoryAction::kOutOfMemory ? "device_free" : "addr"] =
+        step.address;
     traces.at(step.device).append(d);
   }
   py::list all;

@@ -34,11 +34,7 @@ Raw& raw() {
 }
 
 uintptr_t raw_alloc(size_t bytes, int device, int64_t stream) {
-  check_usable();
-  check_device(device);
-  Stream* s = find_stream(device, stream);
-  TORCH_CHECK(s, "npu:", device, " has no stream ", stream);
-  c10::DataPtr data = allocate_bytes(bytes, *s);
+  c10::DataPtr data = allocate_bytes(bytes, stream_at(device, stream));
   const uintptr_t address = reinterpret_cast<uintptr_t>(data.get());
   std::lock_guard lock(raw().mutex);
   if (address) raw().data.emplace(address, std::move(data));
@@ -123,12 +119,10 @@ void bind_memory_pools(py::module_& m) {
 
   def(m, "hold_pool",
       [](int device, uint64_t mempool, bool use_on_oom, bool splits) {
-        check_device(device);
-        allocator(device).hold_pool(mempool, {use_on_oom, splits});
+        allocator_of(device).hold_pool(mempool, {use_on_oom, splits});
       });
   def(m, "release_pool", [](int device, uint64_t mempool) {
-    check_device(device);
-    allocator(device).release_pool(mempool, true);
+    allocator_of(device).release_pool(mempool, true);
   });
   def(m, "begin_pool", [](int device, uint64_t mempool, uintptr_t plugged) {
     check_device(device);
@@ -145,9 +139,7 @@ void bind_memory_pools(py::module_& m) {
   def(m, "memory_guarded", &memory_guarded);
 
   def(m, "erase_stream", [](const at::Tensor& t, int device, int64_t id) {
-    Stream* stream = find_stream(device, id);
-    TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
-    erase_stream(t.storage().data_ptr(), *stream);
+    erase_stream(t.storage().data_ptr(), stream_at(device, id));
   });
 
   def(m, "register_pinned", [](uintptr_t address, size_t bytes) {

@@ -5,7 +5,6 @@
 #include "csrc/base/hooks.h"
 #include "csrc/engine/engine.h"
 #include "csrc/host/kernel_threads.h"
-#include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/plan.h"
@@ -57,7 +56,7 @@ void register_backend() {
   install_exception_hook();
   hooks.is_interrupt = is_interrupt_exception;
   hooks.warn = warn_in_python;
-  register_graph_kernels();
+  Plan::give_to_graphs();
   LaunchState::read_switches();
   register_profiler();
   register_profiler_stubs();

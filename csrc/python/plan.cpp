@@ -19,6 +19,7 @@
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace npu {
 namespace {
@@ -40,21 +41,30 @@ std::vector<Entry> entries_of(const py::bytes& bytes) {
   return {first, first + text.size() / sizeof(Entry)};
 }
 
-py::dict as_dict(const Operation& w) {
+py::dict as_python(const Operation& w) {
   constexpr const char* kTypes[] = {"work", "none", "replay", "collective"};
   constexpr const char* kKinds[] = {"kernel", "copy", "sleep"};
-  py::dict d;
-  d["type"] = kTypes[int(w.type)];
-  d["name"] = w.name;
-  d["kind"] =
-      w.type == OperationType::kCollective ? w.kind : kKinds[int(w.work.kind)];
-  d["flops"] = w.work.flops;
-  d["bytes"] = w.work.bytes;
-  d["itemsize"] = w.work.itemsize;
-  d["shapes"] = w.shapes;
-  d["parts"] = w.parts;
-  d["ranks"] = w.ranks;
-  return d;
+  return py::dict("type"_a = kTypes[int(w.type)], "name"_a = w.name,
+                  "kind"_a = w.type == OperationType::kCollective
+                                 ? w.kind
+                                 : kKinds[int(w.work.kind)],
+                  "flops"_a = w.work.flops, "bytes"_a = w.work.bytes,
+                  "itemsize"_a = w.work.itemsize, "shapes"_a = w.shapes,
+                  "parts"_a = w.parts, "ranks"_a = w.ranks);
+}
+
+py::tuple as_python(const PlanStream& s) {
+  return py::make_tuple(s.device, s.id);
+}
+py::tuple as_python(const Peak& peak) {
+  return py::make_tuple(peak.device, peak.bytes, call_line(peak.site));
+}
+
+template <typename T, std::vector<T> Recording::*kItems>
+py::list list_of(const Recording& recording) {
+  py::list list;
+  for (const T& item : recording.*kItems) list.append(as_python(item));
+  return list;
 }
 
 // Streams as (device, id, priority), operations as (kind, FLOPs, bytes).
@@ -158,28 +168,10 @@ void bind_plan(py::module_& m) {
       .def_property_readonly(
           "entries", [](const Recording& p) { return bytes_of(p.entries); })
       .def_property_readonly("streams",
-                             [](const Recording& p) {
-                               py::list list;
-                               for (const PlanStream& s : p.streams)
-                                 list.append(py::make_tuple(s.device, s.id));
-                               return list;
-                             })
+                             &list_of<PlanStream, &Recording::streams>)
       .def_property_readonly("works",
-                             [](const Recording& p) {
-                               py::list list;
-                               for (const Operation& w : p.operations)
-                                 list.append(as_dict(w));
-                               return list;
-                             })
-      .def_property_readonly(
-          "peaks",
-          [](const Recording& p) {
-            py::list list;
-            for (const Peak& peak : p.peaks)
-              list.append(py::make_tuple(peak.device, peak.bytes,
-                                         call_line(peak.site)));
-            return list;
-          })
+                             &list_of<Operation, &Recording::operations>)
+      .def_property_readonly("peaks", &list_of<Peak, &Recording::peaks>)
       .def("simulate", &simulate, py::arg("entries"), py::arg("spec"),
            py::kw_only(), py::arg("host") = 1.0, py::arg("work") = 1.0,
            py::arg("capacity") = Stream::kCapacity,

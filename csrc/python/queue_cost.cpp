@@ -1,5 +1,5 @@
-// Functions for benches: what the queue alone costs a Python loop, what the
-// copy of a task costs, and what finding a task's line costs.
+// Functions for benches: what the queue alone costs a Python loop, and what the
+// copy of a task costs.
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/engine/engine.h"
@@ -41,14 +41,6 @@ PyObject* submit(PyObject*, PyObject*) {
 
 CallSite no_site() { return {}; }
 
-PyObject* look_up_call_site(PyObject*, PyObject*) {
-  const CallSite found = call_site();
-  asm volatile("" : : "r"(&found) : "memory");
-  Py_RETURN_NONE;
-}
-
-PyObject* look_up_nothing(PyObject*, PyObject*) { Py_RETURN_NONE; }
-
 // Makes the same stores into a buffer as large as a stream's ring, which no
 // other thread reads.
 PyObject* copy_nothing(PyObject*, PyObject*) {
@@ -66,10 +58,6 @@ PyMethodDef defs[] = {
      "submit_nothing(): queue a task of 256 bytes that does nothing"},
     {"submit_with_site", submit<call_site>, METH_NOARGS,
      "submit_with_site(): the same, with the lines that launch it"},
-    {"look_up_call_site", look_up_call_site, METH_NOARGS,
-     "look_up_call_site(): find those lines, and queue nothing"},
-    {"look_up_nothing", look_up_nothing, METH_NOARGS,
-     "look_up_nothing(): what such a call costs by itself"},
     {"copy_nothing", copy_nothing, METH_NOARGS,
      "copy_nothing(): store 256 bytes where a queue would, and queue nothing"}};
 

@@ -15,6 +15,7 @@
 #include "csrc/torch/host_ops.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace npu {
 namespace {
@@ -26,27 +27,15 @@ void stop_sanitizer();
 PyObject* found_ = nullptr;
 thread_local PyObject* refusal_ = nullptr;
 
-const char* name(FindingKind kind) {
-  switch (kind) {
-    case FindingKind::kWriteWrite:
-      return "write/write";
-    case FindingKind::kReadWrite:
-      return "read/write";
-    case FindingKind::kReuse:
-      return "allocator-reuse";
-    case FindingKind::kUseAfterFree:
-      return "use-after-free";
-    case FindingKind::kHostRead:
-      return "host-read";
-    case FindingKind::kHostWrite:
-      return "host-write";
-    case FindingKind::kUnorderedForeignLaunch:
-      return "unordered-foreign-launch";
-    case FindingKind::kOverwrittenResult:
-      return "overwritten-result";
-  }
-  return "";
-}
+// By FindingKind.
+constexpr const char* kKinds[] = {"write/write",
+                                  "read/write",
+                                  "allocator-reuse",
+                                  "use-after-free",
+                                  "host-read",
+                                  "host-write",
+                                  "unordered-foreign-launch",
+                                  "overwritten-result"};
 
 // The frames of a stack as (file, line, function, whether it is the user's):
 // the user's first, then packages', then libraries', each innermost first.
@@ -63,37 +52,25 @@ py::list frames(uint32_t site) {
 }
 
 py::dict as_dict(const Side& s) {
-  py::dict d;
-  d["op"] = s.op;
-  d["device"] = s.device;
-  d["stream"] = s.stream;
   // A program cannot name the streams of a process group.
-  d["of_group"] = s.stream >= int64_t(StreamPool::kComm) * kStreamsPerPool;
-  d["task"] = s.task;
-  d["argument"] = s.argument;
-  d["reads"] = s.reads;
-  d["writes"] = s.writes;
-  d["range"] = py::make_tuple(s.lo, s.hi);
-  d["frames"] = frames(s.site.site);
-  d["forward"] = frames(s.site.forward);
-  return d;
+  const bool of_group =
+      s.stream >= int64_t(StreamPool::kComm) * kStreamsPerPool;
+  return py::dict("op"_a = s.op, "device"_a = s.device, "stream"_a = s.stream,
+                  "of_group"_a = of_group, "task"_a = s.task,
+                  "argument"_a = s.argument, "reads"_a = s.reads,
+                  "writes"_a = s.writes, "range"_a = py::make_tuple(s.lo, s.hi),
+                  "frames"_a = frames(s.site.site),
+                  "forward"_a = frames(s.site.forward));
 }
 
 py::dict as_dict(const Finding& f) {
-  py::dict d;
-  d["kind"] = name(f.kind);
-  d["first"] = as_dict(f.first);
-  d["second"] = as_dict(f.second);
-  d["block"] = f.block;
-  d["bytes"] = f.bytes;
-  d["pinned"] = f.pinned;
-  d["device"] = f.device;
-  d["stream"] = f.stream;
-  d["allocated"] = frames(f.alloc_site);
-  d["freed"] = frames(f.free_site);
-  d["allocated_before"] = frames(f.old_alloc_site);
-  d["freed_before"] = frames(f.old_free_site);
-  return d;
+  return py::dict(
+      "kind"_a = kKinds[int(f.kind)], "first"_a = as_dict(f.first),
+      "second"_a = as_dict(f.second), "block"_a = f.block, "bytes"_a = f.bytes,
+      "pinned"_a = f.pinned, "device"_a = f.device, "stream"_a = f.stream,
+      "allocated"_a = frames(f.alloc_site), "freed"_a = frames(f.free_site),
+      "allocated_before"_a = frames(f.old_alloc_site),
+      "freed_before"_a = frames(f.old_free_site));
 }
 
 bool found(const Finding* findings, size_t count) {
@@ -177,11 +154,8 @@ void bind_sanitizer(py::module_& m) {
   m.def("sanitizer_counts", [] {
     Sanitizer* s = host_ops_sanitizer();
     const auto c = s ? s->counts() : Sanitizer::Counts{};
-    py::dict d;
-    d["tasks"] = c.tasks;
-    d["accesses"] = c.accesses;
-    d["findings"] = c.findings;
-    return d;
+    return py::dict("tasks"_a = c.tasks, "accesses"_a = c.accesses,
+                    "findings"_a = c.findings);
   });
 }
 

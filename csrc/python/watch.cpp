@@ -105,9 +105,7 @@ class Watch {
   py::object difference() const {
     for (size_t i = 0; i < containers_.size(); ++i) {
       PyObject* key = nullptr;
-      if (!same(containers_[i], key))
-        return py::make_tuple(
-            i, key ? py::reinterpret_borrow<py::object>(key) : py::none());
+      if (!same(containers_[i], key)) return place(i, key);
     }
     return py::none();
   }
@@ -116,10 +114,7 @@ class Watch {
   py::object hooked() const {
     for (size_t i = 0; i < containers_.size(); ++i)
       for (const Item& item : containers_[i].items)
-        if (item.state.hooked)
-          return py::make_tuple(
-              i, item.key ? py::reinterpret_borrow<py::object>(item.key)
-                          : py::none());
+        if (item.state.hooked) return place(i, item.key);
     return py::none();
   }
 
@@ -131,6 +126,11 @@ class Watch {
   }
 
  private:
+  static py::object place(size_t container, PyObject* key) {
+    return py::make_tuple(
+        container, py::reinterpret_borrow<py::object>(key ? key : Py_None));
+  }
+
   struct Container {
     PyObject* object;
     std::vector<Item> items;

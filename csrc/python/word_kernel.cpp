@@ -7,13 +7,13 @@
 #include <bit>
 #include <map>
 
+#include "csrc/host/word_kernel.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/storage_end.h"
-#include "csrc/torch/word_kernel.h"
 
 namespace py = pybind11;
 

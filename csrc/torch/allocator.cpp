@@ -27,8 +27,6 @@ c10::Device device_of(int index) {
   return c10::Device(kNpu, c10::DeviceIndex(index));
 }
 
-// Set at import.
-
 // Tells the profiler of `bytes` taken at `address`; negative: given back.
 [[gnu::noinline]] void tell_profiler(void* address, int64_t bytes, int device) {
   const DeviceBlock& now = segment().devices[device];
@@ -52,20 +50,22 @@ void free_block(void* context) {
   tell_profiler(address, -bytes, device);
 }
 
+int64_t value_in(const std::map<std::string, int64_t>& stats,
+                 const std::string& key) {
+  const auto at = stats.find(key);
+  return at == stats.end() ? 0 : at->second;
+}
+
 // Fills torch's three statistics of a key from the core's flat ones.
 void fill(c10::CachingAllocator::StatArray& to, const char* name,
           const std::map<std::string, int64_t>& from) {
   const char* pools[] = {"all", "small_pool", "large_pool"};
   for (int pool = 0; pool < 3; ++pool) {
     const std::string key = std::string(name) + "." + pools[pool] + ".";
-    auto value = [&](const char* part) {
-      const auto at = from.find(key + part);
-      return at == from.end() ? 0 : at->second;
-    };
-    to[pool].current = value("current");
-    to[pool].peak = value("peak");
-    to[pool].allocated = value("allocated");
-    to[pool].freed = value("freed");
+    to[pool].current = value_in(from, key + "current");
+    to[pool].peak = value_in(from, key + "peak");
+    to[pool].allocated = value_in(from, key + "allocated");
+    to[pool].freed = value_in(from, key + "freed");
   }
 }
 
@@ -89,9 +89,8 @@ struct NpuAllocator final : c10::DeviceAllocator {
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
       c10::DeviceIndex index) override {
-    check_device(index);
     c10::CachingDeviceAllocator::DeviceStats stats;
-    const auto from = allocator(index).stats();
+    const auto from = allocator_of(index).stats();
     fill(stats.allocation, "allocation", from);
     fill(stats.segment, "segment", from);
     fill(stats.active, "active", from);
@@ -101,29 +100,22 @@ struct NpuAllocator final : c10::DeviceAllocator {
     fill(stats.active_bytes, "active_bytes", from);
     fill(stats.inactive_split_bytes, "inactive_split_bytes", from);
     fill(stats.requested_bytes, "requested_bytes", from);
-    auto scalar = [&](const char* name) {
-      const auto at = from.find(name);
-      return at == from.end() ? 0 : at->second;
-    };
-    stats.num_alloc_retries = scalar("num_alloc_retries");
-    stats.num_ooms = scalar("num_ooms");
-    stats.num_sync_all_streams = scalar("num_sync_all_streams");
-    stats.num_device_alloc = scalar("num_device_alloc");
-    stats.num_device_free = scalar("num_device_free");
-    stats.max_split_size = scalar("max_split_size");
+    stats.num_alloc_retries = value_in(from, "num_alloc_retries");
+    stats.num_ooms = value_in(from, "num_ooms");
+    stats.num_sync_all_streams = value_in(from, "num_sync_all_streams");
+    stats.num_device_alloc = value_in(from, "num_device_alloc");
+    stats.num_device_free = value_in(from, "num_device_free");
+    stats.max_split_size = value_in(from, "max_split_size");
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override {
-    check_device(index);
-    allocator(index).reset_accumulated_stats();
+    allocator_of(index).reset_accumulated_stats();
   }
   void resetPeakStats(c10::DeviceIndex index) override {
-    check_device(index);
-    allocator(index).reset_peak_stats();
+    allocator_of(index).reset_peak_stats();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
-    check_device(index);
-    const MemoryInfo info = allocator(index).info();
+    const MemoryInfo info = allocator_of(index).info();
     return {info.free, info.total};
   }
 };
@@ -147,6 +139,11 @@ void empty_cache() {
 void report_memory() { reports_memory_.store(true, std::memory_order_relaxed); }
 
 c10::Allocator* npu_allocator() { return &allocator_; }
+
+CachingAllocator& allocator_of(int device) {
+  check_device(device);
+  return allocator(device);
+}
 
 c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   const c10::Device device = device_of(stream.device());

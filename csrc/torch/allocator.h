@@ -25,6 +25,9 @@ Stream* take_borrower(const c10::DataPtr& data);
 
 c10::Allocator* npu_allocator();
 
+// The engine's allocator of a device. Throws for an index out of range.
+CachingAllocator& allocator_of(int device);
+
 // From now on torch's profiler is told of device memory where it wants to know
 // (profile_memory=True). Called when the first profile begins: asking at each
 // allocation whether one is on would cost a tenth of an allocation.

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "csrc/engine/engine.h"
+#include "csrc/host/word_kernel.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
-#include "csrc/torch/word_kernel.h"
 
 static_assert(int(NPU_STATUS_OK) == NPU_OK);
 static_assert(int(NPU_STATUS_ERROR) == NPU_ERROR);

@@ -29,8 +29,7 @@ c10::Stream to_torch(const Stream& stream) {
 Stream& from_torch(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kNpu,
               "expected an npu stream, got one of ", stream.device());
-  check_usable();
-  check_device(stream.device_index());
+  check_usable(stream.device_index());
   Stream* found = find_stream(stream.device_index(), stream.id());
   TORCH_CHECK(found, "npu:", int(stream.device_index()), " has no stream ",
               stream.id());
@@ -38,8 +37,7 @@ Stream& from_torch(const c10::Stream& stream) {
 }
 
 Stream& usable_stream(int device) {
-  check_usable();
-  check_device(device);
+  check_usable(device);
   return current_stream(device);
 }
 

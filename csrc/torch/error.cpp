@@ -74,6 +74,11 @@ void check_device(int device) {
               "many)");
 }
 
+void check_usable(int device) {
+  check_usable();
+  check_device(device);
+}
+
 void raise_no_host_memory(const char* op) {
   TORCH_CHECK_WITH(
       OutOfMemoryError, false, op,

@@ -24,8 +24,10 @@ void raise_if_failed(const Stream& stream);
 // Throws torch.OutOfMemoryError: the host has no memory for a call of `op`.
 [[noreturn]] void raise_no_host_memory(const char* op);
 
-// Throws unless device work is possible here: after a fork it is not.
+// Throws unless device work is possible here: after a fork it is not. With a
+// device: also where that does not exist.
 void check_usable();
+void check_usable(int device);
 
 // Throws RuntimeError for a device index that does not exist.
 void check_device(int device);

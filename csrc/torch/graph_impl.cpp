@@ -41,50 +41,11 @@ struct ForgetsPart {
   }
 };
 
-}  // namespace
-
-void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
-                   bool check_inputs) {
-  Stream& stream = usable_stream(current_device());
-  if (!active_capture()) {
-    host_wait(stream, stream.tail(), WaitReason::kGraph);
-    raise_if_failed(stream);
-  }
-  graph.capture_begin(stream, pool, mode, check_inputs);
-  try {
-    ThreadLocalPythonObjects::set(
-        kPart, std::make_shared<Part>(Capture::get().number()));
-    note_switches(graph);
-  } catch (...) {
-    graph.reset();  // ends the capture
-    throw;
-  }
-}
-
-void end_capture(Graph& graph) {
-  const ForgetsPart at_the_end;
-  graph.capture_end(usable_stream(current_device()));
-}
-
-namespace {
-
 void submit(Graph& graph) {
   Stream* failed = nullptr;
   if (!graph.replay(usable_stream(graph.device()), failed)) [[unlikely]]
     raise_stream_error(*failed);
 }
-
-}  // namespace
-
-// Replays under the switches of the capture, under which its kernels were
-// chosen.
-void replay(Graph& graph) {
-  if (!has_its_switches(graph)) [[unlikely]]
-    return replay_under_its_switches(graph, &submit);
-  submit(graph);
-}
-
-namespace {
 
 struct Impl final : at::GraphImplInterface {
   explicit Impl(const at::GraphImplArgs&) {}
@@ -116,6 +77,38 @@ struct Impl final : at::GraphImplInterface {
 };
 
 }  // namespace
+
+void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
+                   bool check_inputs) {
+  Stream& stream = usable_stream(current_device());
+  if (!active_capture()) {
+    host_wait(stream, stream.tail(), WaitReason::kGraph);
+    raise_if_failed(stream);
+  }
+  graph.capture_begin(stream, pool, mode, check_inputs);
+  try {
+    ThreadLocalPythonObjects::set(
+        kPart, std::make_shared<Part>(Capture::get().number()));
+    note_switches(graph);
+  } catch (...) {
+    graph.reset();  // ends the capture
+    throw;
+  }
+}
+
+void end_capture(Graph& graph) {
+  const ForgetsPart at_the_end;
+  graph.capture_end(usable_stream(current_device()));
+}
+
+// Replays under the switches of the capture, under which its kernels were
+// chosen.
+void replay(Graph& graph) {
+  if (!has_its_switches(graph)) [[unlikely]]
+    return replay_under_its_switches(graph, &submit);
+  submit(graph);
+}
+
 }  // namespace npu
 
 namespace at {

@@ -56,8 +56,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     const int index = device_or_current(device.index());
-    check_usable();
-    check_device(index);
+    check_usable(index);
     return to_torch(next_stream(
         index, priority < 0 ? StreamPool::kHigh : StreamPool::kNormal));
   }
@@ -166,8 +165,7 @@ bool query(Stream& stream) {
 }
 
 void synchronize(int device) {
-  check_usable();
-  check_device(device);
+  check_usable(device);
   if (!initialized()) return;
   synchronize_device(device, WaitReason::kDeviceSync);
   for (Stream* s : streams(device)) raise_if_failed(*s);

@@ -66,15 +66,8 @@ int check_margins(const void* ptr, size_t bytes, npu_failure* failure) {
   return NPU_ERROR;
 }
 
-PluggedAllocator guard() {
-  PluggedAllocator guard;
-  guard.alloc = &allocate_guarded;
-  guard.free = &free_guarded;
-  guard.check = &check_margins;
-  return guard;
-}
-
-const PluggedAllocator kGuard = guard();
+const PluggedAllocator kGuard{
+    .alloc = &allocate_guarded, .free = &free_guarded, .check = &check_margins};
 
 }  // namespace
 

@@ -20,6 +20,21 @@ Overwrites& overwrites_of(Graph& graph, const char* what) {
   return *graph.body()->overwrites;
 }
 
+class ChangedResult final : public Contents {
+ public:
+  explicit ChangedResult(const at::Tensor& tensor)
+      : Contents(bytes_of(tensor.storage())),
+        storage_(tensor.storage().getWeakStorageImpl()),
+        version_(tensor.unsafeGetTensorImpl()->version_counter()) {}
+
+  bool over() const override { return storage_.expired(); }
+  void overwritten() override { version_.bump(); }
+
+ private:
+  const c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  c10::VariableVersion version_;
+};
+
 }  // namespace
 
 class HeldResult final : public Contents {
@@ -69,25 +84,6 @@ ReplayResults::ReplayResults(Overwrites& of,
 ReplayResults::~ReplayResults() {
   for (const auto& result : results_) result->graph_is_gone();
 }
-
-namespace {
-
-class ChangedResult final : public Contents {
- public:
-  explicit ChangedResult(const at::Tensor& tensor)
-      : Contents(bytes_of(tensor.storage())),
-        storage_(tensor.storage().getWeakStorageImpl()),
-        version_(tensor.unsafeGetTensorImpl()->version_counter()) {}
-
-  bool over() const override { return storage_.expired(); }
-  void overwritten() override { version_.bump(); }
-
- private:
-  const c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
-  c10::VariableVersion version_;
-};
-
-}  // namespace
 
 void note_changes_of(const std::vector<at::Tensor>& results, Graph& graph) {
   Overwrites& overwrites = overwrites_of(graph, "note_changes_of()");

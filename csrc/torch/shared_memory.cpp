@@ -1,6 +1,5 @@
 #include "csrc/torch/shared_memory.h"
 
-#include <ATen/EmptyTensor.h>
 #include <c10/util/Exception.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +16,13 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/stillness.h"
 #include "csrc/graph/capture.h"
 #include "csrc/observe/observer.h"
-#include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/pluggable_memory.h"
-#include "csrc/torch/stillness.h"
+#include "csrc/torch/tensor.h"
 
 namespace npu {
 namespace {
@@ -162,11 +161,7 @@ void let_go(void* address, size_t, int, void*) {
   gone = {};
 }
 
-const PluggedAllocator kOwner = [] {
-  PluggedAllocator owner;
-  owner.free = &let_go;
-  return owner;
-}();
+const PluggedAllocator kOwner{.free = &let_go};
 
 template <typename T, typename... Args>
 std::shared_ptr<T> find_or_make(std::map<FileId, std::weak_ptr<T>>& all,
@@ -225,8 +220,7 @@ SharedMemory share_memory(const at::Tensor& tensor) {
 
 at::Tensor open_shared_memory(int device, int segment, SharedMemory where,
                               size_t bytes, int ledger, uint32_t slot) {
-  check_usable();
-  check_device(device);
+  check_usable(device);
   check_slot(slot);
   TORCH_CHECK(where.offset <= where.segment_bytes &&
                   bytes <= where.segment_bytes - where.offset,
@@ -245,13 +239,9 @@ at::Tensor open_shared_memory(int device, int segment, SharedMemory where,
     r.holds.emplace(address,
                     Received{std::move(memory), std::move(book), slot});
   }
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      adopt(address, bytes, stream, &kOwner), npu_allocator(),
-      /*resizable=*/false);
-  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      caffe2::TypeMeta::Make<uint8_t>());
+  at::Tensor t =
+      device_tensor(adopt(address, bytes, stream, &kOwner), bytes,
+                    caffe2::TypeMeta::Make<uint8_t>(), /*resizable=*/false);
   t.unsafeGetTensorImpl()->set_sizes_contiguous({int64_t(bytes)});
   return t;
 }

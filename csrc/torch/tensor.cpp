@@ -12,14 +12,8 @@
 namespace npu {
 namespace {
 
-constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
 at::Tensor wrap(size_t bytes, Stream& stream, caffe2::TypeMeta dtype) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, allocate_bytes(bytes, stream),
-      npu_allocator(), /*resizable=*/true);
-  return at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kKeys,
-                                                  dtype);
+  return device_tensor(allocate_bytes(bytes, stream), bytes, dtype);
 }
 
 }  // namespace
@@ -78,20 +72,37 @@ void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
     resize_storage(*t.storage().unsafeGetStorageImpl(), needed);
 }
 
-at::Tensor host_alias(const at::Tensor& t) {
+at::Tensor device_tensor(c10::DataPtr memory, size_t bytes,
+                         caffe2::TypeMeta dtype, bool resizable,
+                         c10::DispatchKeySet keys) {
+  return at::detail::make_tensor<c10::TensorImpl>(
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                            bytes, std::move(memory),
+                                            npu_allocator(), resizable),
+      keys, dtype);
+}
+
+at::Tensor host_tensor(void* memory, at::IntArrayRef sizes,
+                       at::IntArrayRef strides, caffe2::TypeMeta dtype,
+                       uint8_t flags) {
   const size_t bytes =
-      at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize());
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(t.unsafeGetTensorImpl()->mutable_data(),
-                   c10::Device(c10::kCPU)),
-      c10::GetCPUAllocator(), /*resizable=*/true);
-  at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      t.dtype());
-  alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
-  copy_flags(t, alias);
-  return alias;
+      at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize());
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), bytes,
+          c10::DataPtr(memory, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
+          // Some kernels use their output as scratch space and grow it.
+          /*resizable=*/true),
+      c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  set_flags(*t.unsafeGetTensorImpl(), flags);
+  return t;
+}
+
+at::Tensor host_alias(const at::Tensor& t) {
+  c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+  return host_tensor(impl.mutable_data(), t.sizes(), t.strides(), t.dtype(),
+                     flags_of(impl));
 }
 
 }  // namespace npu

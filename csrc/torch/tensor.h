@@ -31,6 +31,18 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes);
 void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
                    std::optional<at::IntArrayRef> strides = std::nullopt);
 
+// A tensor of the device over `bytes` of memory that exists.
+at::Tensor device_tensor(c10::DataPtr memory, size_t bytes,
+                         caffe2::TypeMeta dtype, bool resizable = true,
+                         c10::DispatchKeySet keys = c10::DispatchKeySet(
+                             c10::DispatchKey::PrivateUse1));
+
+// A cpu tensor of this shape, and with these flags (tensor_flags.h), over
+// memory that exists.
+at::Tensor host_tensor(void* memory, at::IntArrayRef sizes,
+                       at::IntArrayRef strides, caffe2::TypeMeta dtype,
+                       uint8_t flags);
+
 // A cpu tensor over the same memory. Does not wait: the caller knows that the
 // device is done with the memory. Both tensors see each other's changes.
 at::Tensor host_alias(const at::Tensor& t);

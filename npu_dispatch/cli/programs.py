@@ -60,6 +60,7 @@ def run(
     The exit status is the script's own. --torch-npu and --cuda also apply to child
     processes.
     """
+    from npu_dispatch.cli import compiled as lines
     from npu_dispatch.inductor import report
     from npu_dispatch.observe.judge import summary
 
@@ -73,7 +74,7 @@ def run(
     left = _finish_work()
     status = status or left
     figures = started.figures()
-    rows = report.rows() if compiled else []
+    rows = lines.rows() if compiled else []
     told = [row._asdict() for row in rows]
     found = {**(figures or {}), "compiled": told} if compiled else figures
     give_json(json.dumps(found, indent=2), as_json, out)
@@ -82,7 +83,7 @@ def run(
         if not (figures and figures["launches"]):
             _say_what_stays_on_cpu()
     if compiled:
-        report.show(rows)
+        lines.show(rows)
     sys.exit(status)
 
 

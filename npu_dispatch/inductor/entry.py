@@ -110,7 +110,7 @@ _ENTRY = """
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <utility>
+#include <tuple>
 namespace {{
 template <typename T>
 T npu_argument(uint64_t word) {{
@@ -124,13 +124,9 @@ T npu_argument(uint64_t word) {{
     return value;
   }}
 }}
-template <typename... A, size_t... I>
-void npu_call(void (*f)(A...), const uint64_t* words, std::index_sequence<I...>) {{
-  f(npu_argument<A>(words[I])...);
-}}
 template <typename... A>
 void npu_call(void (*f)(A...), const uint64_t* words) {{
-  npu_call(f, words, std::index_sequence_for<A...>());
+  std::apply(f, std::tuple<A...>{{npu_argument<A>(*words++)...}});
 }}
 }}
 extern "C" int npu_entry(const uint64_t* words, char* error) {{
@@ -170,22 +166,13 @@ auto npu_divide(const T& a, const U& b) {
   }
 }
 #if INDUCTOR_USE_VECTOR_TYPES()
-template <typename Vec, typename T>
-Vec npu_divide_each(const Vec& a, const Vec& b) {
-  alignas(64) T x[Vec::size()], y[Vec::size()];
+template <typename Vec, typename T = typename Vec::value_type, int N = Vec::size()>
+Vec npu_divide(const Vec& a, const Vec& b) {
+  alignas(64) T x[N], y[N];
   a.store(x);
   b.store(y);
-  for (int i = 0; i < Vec::size(); ++i) x[i] = npu_divide(x[i], y[i]);
+  for (int i = 0; i < N; ++i) x[i] = npu_divide(x[i], y[i]);
   return Vec::loadu(x);
-}
-template <typename T>
-auto npu_divide(const at::vec::Vectorized<T>& a, const at::vec::Vectorized<T>& b) {
-  return npu_divide_each<at::vec::Vectorized<T>, T>(a, b);
-}
-template <typename T, int N>
-auto npu_divide(const at::vec::VectorizedN<T, N>& a,
-                const at::vec::VectorizedN<T, N>& b) {
-  return npu_divide_each<at::vec::VectorizedN<T, N>, T>(a, b);
 }
 #endif
 """

@@ -15,11 +15,8 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.utils import _pytree as pytree
 
-# These operators are the copy itself.
-_COPIES = {
-    torch.ops.prims.device_put.default,
-    torch.ops.aten._to_copy.default,
-}
+_COPY = torch.ops.prims.device_put.default
+_ARE_COPIES = {_COPY, torch.ops.aten._to_copy.default}
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -37,10 +34,8 @@ def _may_be_fused(target: Any) -> bool:
 
     Operators of other libraries are called as in eager code, and read scalars then.
     """
-    return isinstance(target, torch._ops.OpOverload) and target.namespace in (
-        "aten",
-        "prims",
-    )
+    of_torch = {"aten", "prims"}
+    return isinstance(target, torch._ops.OpOverload) and target.namespace in of_torch
 
 
 def _host_scalars(node: fx.Node) -> Iterator[fx.Node]:
@@ -61,7 +56,7 @@ class MoveHostScalars(CustomGraphModulePass):
     def __call__(self, gm: fx.GraphModule) -> None:
         moved: dict[tuple[fx.Node, torch.device], fx.Node] = {}
         for node in gm.graph.nodes:
-            if node.op != "call_function" or node.target in _COPIES:
+            if node.op != "call_function" or node.target in _ARE_COPIES:
                 continue
             device = _device_of(node)
             if device is None or not _may_be_fused(node.target):
@@ -74,20 +69,14 @@ class MoveHostScalars(CustomGraphModulePass):
     @staticmethod
     def _move(graph: fx.Graph, scalar: fx.Node, device: torch.device) -> fx.Node:
         with graph.inserting_after(scalar):
-            copy = graph.call_function(
-                torch.ops.prims.device_put.default, (scalar, device)
-            )
+            copy = graph.call_function(_COPY, (scalar, device))
         copy.meta["val"] = scalar.meta["val"].to(device)
         return copy
 
     def uuid(self) -> Any:
         """Return what compiled graphs depend on beside the graph itself."""
-        return (
-            _own_code(),
-            torch_key(),
-            str(pick_vec_isa()),
-            torch.get_num_threads(),
-        )
+        isa, threads = str(pick_vec_isa()), torch.get_num_threads()
+        return _own_code(), torch_key(), isa, threads
 
 
 @functools.cache

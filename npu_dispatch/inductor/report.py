@@ -1,7 +1,7 @@
-"""What became of the functions given to torch.compile, line by line.
+"""Which lines of functions given to torch.compile run eagerly instead.
 
-Dynamo notes what it compiled and where its graphs end. What runs eagerly instead is
-noted here. Inductor's caches hold no lines, so its graphs are not kept meanwhile.
+npu_dispatch/cli/compiled.py adds what Dynamo itself notes. Inductor's caches hold no
+lines, so its graphs are not kept meanwhile.
 """
 
 from __future__ import annotations
@@ -9,50 +9,30 @@ from __future__ import annotations
 import re
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from npu_dispatch.observe.segment.script_name import short
-
 _MOST_COMPILES = 10_000  # Dynamo keeps 64
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+")
-_KINDS = ("compiled", "broke", "fell back", "failed")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 Place = tuple[str, int, str]  # file, line, function
 NOWHERE: Place = ("", 0, "")
-
-
-class Row(NamedTuple):
-    """What one line became.
-
-    `became` is "compiled" (a function, at its first line), "broke" (a graph ends and
-    Python goes on), "fell back" (eager code runs instead) or "failed" (the compile
-    raised). `times` counts compiles or calls. `about` says what or why.
-    """
-
-    at: str
-    became: str
-    times: int
-    about: str
-
-
-_notes: Counter[tuple[Place, str, str]] | None = None
+notes: Counter[tuple[Place, str, str]] | None = None
 
 
 def start() -> None:
     """Note from now on what becomes of compiled functions."""
-    global _notes
+    global notes
 
     import torch._functorch.config
     import torch._inductor.config
     from torch._dynamo.utils import set_compilation_metrics_limit
 
-    _notes = Counter()
+    notes = Counter()
     set_compilation_metrics_limit(_MOST_COMPILES)
     torch._inductor.config.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
@@ -60,133 +40,29 @@ def start() -> None:
 
 def note_operator(node: Any) -> None:
     """Note that a graph launches an operator which Inductor has no code for."""
-    if _notes is None:
+    if notes is None:
         return
     traces = (origin.meta.get("stack_trace") for origin in node.get_origins())
-    texts = [text for text in traces if text]
-    places = [
-        (found["file"], int(found["line"]), found["name"])
-        for found in _FRAME.finditer(texts[0] if texts else "")
-    ]
+    text = next(filter(None, traces), "")
+    places = [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
     about = f"{node.op_overload} is launched as it is in eager code"
-    _notes[_users(places), "fell back", about] += 1
+    notes[users_place(places), "fell back", about] += 1
 
 
 def note_without_graph(why: str) -> None:
     """Note that a call of a `reduce-overhead` function replays nothing."""
-    if _notes is None:
+    if notes is None:
         return
     frames: Iterator[tuple[FrameType, int]] = traceback.walk_stack(None)
     stack = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in frames]
-    _notes[_users(reversed(stack)), "fell back", f"no graph, where {why}"] += 1
+    notes[users_place(reversed(stack)), "fell back", f"no graph, where {why}"] += 1
 
 
-def rows() -> list[Row]:
-    """Return what became of each line since `start`, or since torch._dynamo.reset."""
-    found: dict[tuple[Place, int, str], tuple[int, str]] = {}
-    for place, became, times, about in [*_compiles(), *_breaks(), *_noted()]:
-        # What is told of a compile grows with each.
-        key = place, _KINDS.index(became), "" if became == "compiled" else about
-        before, _ = found.get(key, (0, ""))
-        found[key] = before + times, about
-    return [
-        Row(_text(place), _KINDS[kind], *of)
-        for (place, kind, _), of in sorted(found.items())
-    ]
-
-
-def show(rows: Sequence[Row]) -> None:
-    """Print rows as a table to stderr."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(stderr=True, markup=False, emoji=False)
-    if not rows:
-        console.print("torch.compile: no call of a compiled function")
-        return
-    table = Table(title="torch.compile", title_style="bold")
-    table.add_column("line", style="cyan", overflow="fold")
-    table.add_column("became")
-    table.add_column("times", justify="right")
-    table.add_column("what, or why", overflow="fold")
-    for row in rows:
-        table.add_row(short(row.at), row.became, f"{row.times:,}", row.about)
-    console.print(table)
-
-
-def _users(places: Iterable[Place]) -> Place:
+def users_place(places: Iterable[Place]) -> Place:
     """Return the innermost place, outermost first, that is not in torch or here."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    others = tuple(
-        f"{folder}/"
-        for folder in (
-            Path(torch.__file__).parent,
-            Path(__file__).parent.parent,
-            cache_dir(),
-        )
-    )
+    folders = Path(torch.__file__).parent, Path(__file__).parents[1], cache_dir()
+    others = tuple(f"{folder}/" for folder in folders)
     own = [at for at in places if at[0][:1] != "<" and not at[0].startswith(others)]
     return own[-1] if own else NOWHERE
-
-
-def _text(place: Place) -> str:
-    file, line, name = place
-    return f"{file}:{line} in {name}" if file else "an unknown line"
-
-
-def _first(text: str) -> str:
-    """Return the first sentence of what Dynamo explains, or of all it says."""
-    lines = text.strip().splitlines() or [""]
-    told = [line for line in lines if line.lstrip().startswith("Explanation: ")]
-    sentence = told[0].partition("Explanation: ")[2] if told else lines[0]
-    return sentence.partition(". ")[0].rstrip(".")
-
-
-def _compiles() -> Iterator[tuple[Place, str, int, str]]:
-    from torch._dynamo.utils import get_compilation_metrics
-
-    places: dict[str, Place] = {}
-    seconds: dict[Place, float] = {}
-    for one in get_compilation_metrics():
-        # Frame and number of compile. Of backward, and over the limit, Dynamo notes
-        # nothing else.
-        frame = (one.compile_id or "").rpartition("/")[0]
-        if one.co_filename:
-            name = _RESUMED.sub(r"\1", one.co_name or "")
-            places[frame] = one.co_filename, one.co_firstlineno or 0, name
-        place = places.get(frame, NOWHERE)
-        again = (one.recompile_reason or "").partition(": ")[2]
-        again = again.partition("  #")[0].partition("\n")[0].strip()
-        because = f"; again because {again}" if again else ""
-        if one.fail_type:
-            why = _first(one.fail_reason or one.fail_type)
-            limit = "recompile limit" in (one.fail_reason or "")
-            eager = limit or one.config_suppress_errors
-            yield place, "fell back" if eager else "failed", 1, why + because
-        elif one.co_filename and one.graph_op_count:
-            took = one.entire_frame_compile_time_s or 0
-            seconds[place] = seconds.get(place, 0) + took
-            operators = f"{one.graph_op_count} operator{'s'[: one.graph_op_count != 1]}"
-            about = f"{operators}, {seconds[place]:.1f} s{because}"
-            yield place, "compiled", 1, about
-        if one.cudagraph_skip_reason:
-            yield (
-                place,
-                "fell back",
-                1,
-                f"no graph: {_first(one.cudagraph_skip_reason)}",
-            )
-
-
-def _breaks() -> Iterator[tuple[Place, str, int, str]]:
-    from torch._dynamo.utils import graph_break_reasons
-
-    for one in graph_break_reasons:
-        stack = [(at.filename, at.lineno or 0, at.name) for at in one.user_stack]
-        yield _users(stack), "broke", 1, _first(one.reason)
-
-
-def _noted() -> Iterator[tuple[Place, str, int, str]]:
-    for (place, became, about), times in (_notes or Counter()).items():
-        yield place, became, times, about

@@ -14,9 +14,7 @@ from torch._inductor.codegen.wrapper import (
 
 from npu_dispatch.inductor import report
 
-_IMPORTS = """
-from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel
-"""
+_IMPORT = "from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel"
 
 
 class _NpuCalls(PythonWrapperCodegen):
@@ -59,21 +57,17 @@ class _NpuCalls(PythonWrapperCodegen):
         is_pinned: bool = False,
     ) -> str:
         if device.type != "npu":
-            made: str = super().make_allocation(  # type: ignore[no-untyped-call]
+            text: str = super().make_allocation(  # type: ignore[no-untyped-call]
                 name, device, dtype, shape, stride, allocation_shape, is_pinned
             )
-            return made
-        wanted = self.codegen_python_shape_tuple(shape)
-        taken = (
-            wanted
-            if allocation_shape is None
-            else self.codegen_python_shape_tuple(allocation_shape)
+            return text
+        taken_shape = shape if allocation_shape is None else allocation_shape
+        wanted, taken, strides = map(
+            self.codegen_python_shape_tuple, (shape, taken_shape, stride)
         )
-        strides = self.codegen_python_shape_tuple(stride)
-        line = (
-            f"{name} = empty_strided_npu({taken}, {strides}, {dtype}, {device.index})"
-        )
-        return line if taken == wanted else f"{line}.as_strided({wanted}, {strides})"
+        made = f"empty_strided_npu({taken}, {strides}, {dtype}, {device.index})"
+        viewed = "" if taken == wanted else f".as_strided({wanted}, {strides})"
+        return f"{name} = {made}{viewed}"
 
 
 class NpuWrapper(_NpuCalls):
@@ -91,7 +85,7 @@ class NpuWrapper(_NpuCalls):
 
     def write_header(self) -> None:
         super().write_header()
-        self.imports.splice(_IMPORTS)
+        self.imports.writeline(_IMPORT)
 
 
 class NpuSubgraphWrapper(_NpuCalls, SubgraphPythonWrapperCodegen):

@@ -24,7 +24,7 @@ TABLE = dict(
 @of_the_pages
 def test_the_table_is_what_the_generator_writes():
     done = subprocess.run(
-        [sys.executable, ROOT / "csrc/ops/codegen/tiers.py", "--check"],
+        [sys.executable, ROOT / "tools/op_tiers.py", "--check"],
         capture_output=True,
         text=True,
     )

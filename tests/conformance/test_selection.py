@@ -21,7 +21,7 @@ from tests.conformance.changed import (
 from tests.conformance.run import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-# As csrc/ops/shapes_of_rows.cpp: functions, and the table that names them.
+# As csrc/ops/shapes_of_elements.cpp: functions, and the table that names them.
 SHAPES = """\
 using at::Tensor;
 constexpr int64_t n = 1;
@@ -214,26 +214,26 @@ def test_each_function_of_a_shape_table_is_reached_by_a_row():
 
 
 def test_a_changed_shape_function_is_selected_whichever_third_it_is_in(tmp_path):
-    """The function of multinomial in this tree."""
+    """The function of roll in this tree."""
     from tests.conformance.session import OPERATORS, third
 
-    name = "csrc/ops/shapes_of_rows.cpp"
+    name = "csrc/ops/shapes_of_elements.cpp"
     text = (ROOT / name).read_text()
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text(text)
     git(tmp_path, "init", "-q", "-b", "main")
     commit(tmp_path)
-    begins = "bool multinomial(Arguments a, Shapes& results) {"
+    begins = "bool roll(Arguments a, Shapes& results) {"
     assert text.count(begins) == 1
     (tmp_path / name).write_text(text.replace(begins, f"{begins}\n  ++calls;"))
 
     found = changed(tmp_path, "HEAD")
 
-    assert found.operators == {"multinomial"}
+    assert found.operators == {"roll"}
     # Which third it is in differs with the operators that a version of torch has.
-    thirds = [n for n in range(3) if "multinomial" in third(OPERATORS, n)]
+    thirds = [n for n in range(3) if "roll" in third(OPERATORS, n)]
     assert len(thirds) == 1
-    assert touches(reached(OPERATORS["multinomial"], "npu"), found.operators)
+    assert touches(reached(OPERATORS["roll"], "npu"), found.operators)
 
 
 @pytest.mark.parametrize("days", [0.5, 3])

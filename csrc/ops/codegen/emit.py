@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, RANDOM, Op, accessor, unboxed
+from itertools import count
+
+from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, RANDOM, Op, reads
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -14,25 +16,20 @@ def runner(op: Op) -> str:
     func = op.kernel_function.func
     # Inputs come first in every form, in the same order.
     inputs = func.arguments.flat_non_out
-    reads = []
-    for i, argument in enumerate(inputs):
-        if argument.is_write and str(argument.type) == "Tensor":
-            reads.append(f"f.writable({i})")
-        else:
-            reads.append(f"f.{accessor(argument)}({i})")
+    given = [str(reads(argument, i)[0]) for i, argument in enumerate(inputs)]
     n_results = len(func.returns)
     if op.writes_outputs:
-        reads += [f"f.out({i})" for i in range(n_results)]
-    call = f"{op.kernel}({', '.join(reads)})"
+        given += [f"f.out({i})" for i in range(n_results)]
+    call = f"{op.kernel}({', '.join(given)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
     if op.runner in PRODUCTS:
-        given = ", ".join(reads)
-        ways = f"half_product({given}) || shared_product({given})"
+        all_given = ", ".join(given)
+        ways = f"half_product({all_given}) || shared_product({all_given})"
         body = f"  if ({ways}) return;\n  {call};"
     elif op.runner in RANDOM:
         # Its last argument is the generator.
-        given = ", ".join([*reads[:-1], "f.seed()"])
-        body = f"  if ({RANDOM[op.runner]}({given})) return;\n  {call};"
+        seeded = ", ".join([*given[:-1], "f.seed()"])
+        body = f"  if ({RANDOM[op.runner]}({seeded})) return;\n  {call};"
     elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
@@ -47,12 +44,22 @@ def shape_function(op: Op) -> str:
     """The function that tells the results of every form of an operator."""
     assert op.shaped_by is not None
     func = op.shaped_by.func
-    reads = [unboxed(a, i) for i, a in enumerate(func.arguments.flat_all)]
+    given = [str(reads(a, i)[1]) for i, a in enumerate(func.arguments.flat_all)]
     name = str(func.name.name)
     return (
         f"bool {op.shapes}(c10::ArrayRef<c10::IValue> a, Shapes& results) {{\n"
-        f"  return add_all(results, at::meta::{name}({', '.join(reads)}));\n}}"
+        f"  return add_all(results, at::meta::{name}({', '.join(given)}));\n}}"
     )
+
+
+def results_of(op: Op) -> tuple[int, list[str]]:
+    """Return how many results are new, and each one: such a one or an argument."""
+    func = op.function.func
+    written = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}
+    returns = [written.get(str(r.annotation)) for r in func.returns]
+    fresh = count()
+    values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
+    return returns.count(None), values
 
 
 def wrapper(op: Op) -> str:
@@ -60,7 +67,6 @@ def wrapper(op: Op) -> str:
     with native_function_manager(op.function):
         names = [a.name for a in op.signature.arguments()]
         defn = op.signature.defn(name=f"call_{op.ident}")
-    func = op.function.func
     name, _, overload = op.schema_name.partition(".")
     numbers = "kYes" if op.schema_name in NUMBERS_IN_KEY else "kNo"
     meta = "kSeparate"
@@ -73,15 +79,10 @@ def wrapper(op: Op) -> str:
         f"NumbersInKey::{numbers}, Meta::{meta}, {shapes}, {compared});"
     )
     arguments = ", ".join([f"op_{op.ident}", *names])
-    # Each result is new memory or one of the arguments.
-    written = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}
-    returns = [written.get(str(r.annotation)) for r in func.returns]
-    new = returns.count(None)
-    if new == 1 and len(returns) == 1:
+    new, values = results_of(op)
+    if new == 1 and len(values) == 1:
         body = f"  return call_new({arguments});"
     else:
-        fresh = iter(range(new))
-        values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
         call = (
             f"call_new_several<{new}, {compared}>({arguments})"
             if new
@@ -104,17 +105,13 @@ def unrecorded(op: Op) -> str:
     names = [a.name for a in arguments]
     declared = ", ".join(["c10::DispatchKeySet keys", *(a.decl() for a in arguments)])
     written = [a.name for a in func.arguments.flat_all if a.is_write]
-    by_mark = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}
-    returns = [by_mark.get(str(r.annotation)) for r in func.returns]
-    new = returns.count(None)
+    new, values = results_of(op)
     conditions = [f"is_unrecorded({', '.join(['keys', *names])})"]
     if written:
         conditions.append(f"counts_versions({', '.join(written)})")
     results = f"std::array<at::Tensor, {new}> r;\n  " if new else ""
     given = ", ".join([f"op_{op.ident}", "r.data()" if new else "nullptr", *names])
     conditions.append(f"try_launch<{op.compared:#x}>({given})")
-    fresh = iter(range(new))
-    values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
     value = values[0] if len(values) == 1 else f"{{{', '.join(values)}}}"
     if not values:
         value = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,51 +11,32 @@ from torchgen.api.types import DispatcherSignature
 from torchgen.gen import parse_native_yaml
 from torchgen.model import Argument, DispatchKey, NativeFunction, SchemaKind
 
-# How a runner reads an argument of each schema type from its frame.
-ACCESSORS = {
-    "Tensor": "tensor",
-    "Tensor?": "opt_tensor",
-    "Tensor[]": "tensors",
-    "Tensor?[]": "opt_tensors",
-    "Scalar": "scalar",
-    "Scalar?": "opt_scalar",
-    "Scalar[]": "scalars",
-    "int": "integer",
-    "SymInt": "integer",
-    "int?": "opt_integer",
-    "SymInt?": "opt_integer",
-    "bool": "boolean",
-    "bool?": "opt_boolean",
-    "float": "real",
-    "float?": "opt_real",
-    "str": "string",
-    "str?": "opt_string",
-    "ScalarType": "dtype",
-    "ScalarType?": "opt_dtype",
-    "Generator?": "generator",
-    "MemoryFormat?": "opt_memory_format",
+# How a runner reads an argument of each schema type from its frame, and the type by
+# which a shape function reads it from the boxed call.
+READ_AS = {
+    "Scalar": ("scalar", "at::Scalar"),
+    "int": ("integer", "int64_t"),
+    "SymInt": ("integer", "int64_t"),
+    "bool": ("boolean", "bool"),
+    "float": ("real", "double"),
+    "ScalarType": ("dtype", "at::ScalarType"),
+    "MemoryFormat": ("memory_format", None),
+    "int[]": ("ints", "std::vector<int64_t>"),
+    "SymInt[]": ("ints", "std::vector<int64_t>"),
 }
-
-# How a shape function reads an argument of each schema type, number {}.
-UNBOXED = {
-    "Tensor": "meta_of(a[{}])",
-    "Tensor?": "opt_meta_of(a[{}])",
-    "Tensor[]": "metas_of(a[{}])",
-    "Tensor?[]": "opt_metas_of(a[{}])",
-    "Scalar": "a[{}].toScalar()",
-    "Scalar?": "a[{}].toOptional<at::Scalar>()",
-    "int": "a[{}].toInt()",
-    "SymInt": "a[{}].toInt()",
-    "int?": "a[{}].toOptional<int64_t>()",
-    "SymInt?": "a[{}].toOptional<int64_t>()",
-    "bool": "a[{}].toBool()",
-    "bool?": "a[{}].toOptional<bool>()",
-    "float": "a[{}].toDouble()",
-    "float?": "a[{}].toOptional<double>()",
-    "str": "a[{}].toStringView()",
-    "str?": "opt_string_of(a[{}])",
-    "ScalarType": "a[{}].toScalarType()",
-    "ScalarType?": "a[{}].toOptional<at::ScalarType>()",
+# The same of types that are read in ways of their own, argument {}.
+READ_BY = {
+    "Tensor": ("f.tensor({})", "meta_of(a[{}])"),
+    "Tensor?": ("f.opt_tensor({})", "opt_meta_of(a[{}])"),
+    "Tensor[]": ("f.tensors({})", "metas_of(a[{}])"),
+    "Tensor?[]": ("f.opt_tensors({})", "opt_metas_of(a[{}])"),
+    "Scalar[]": ("f.scalars({})", None),
+    "Generator?": ("f.generator({})", None),
+    "float[]?": ("f.opt({0}, f.reals({0}))", None),
+    "str": ("f.string({})", "a[{}].toStringView()"),
+    "str?": ("f.opt({0}, f.string({0}))", "opt_string_of(a[{}])"),
+    "int[]?": ("f.opt({0}, f.ints({0}))", "opt_ints_of(a[{}])"),
+    "SymInt[]?": ("f.opt({0}, f.ints({0}))", "opt_ints_of(a[{}])"),
 }
 
 # Written by hand in csrc/ops/manual, or of no use on a device.
@@ -199,33 +181,25 @@ class Op:
         return DispatcherSignature.from_schema(self.function.func)
 
 
-def accessor(argument: Argument) -> str | None:
-    """The frame accessor for an argument, or None when there is none."""
+def reads(argument: Argument, i: int) -> tuple[str | None, str | None]:
+    """Return how a runner and a shape function read argument `i`; None: they cannot."""
     text = str(argument.type)
-    if text in ACCESSORS:
-        return ACCESSORS[text]
+    if argument.is_write and text == "Tensor":
+        return f"f.writable({i})", None
+    if found := re.fullmatch(r"bool\[(\d+)\]", text):
+        return f"f.booleans<{found[1]}>({i})", None
+    text = re.sub(r"\[\d+\]", "[]", text)
+    if text in READ_BY:
+        ways = READ_BY[text]
+        return ways[0].format(i), ways[1] and ways[1].format(i)
     base, optional = text.rstrip("?"), text.endswith("?")
-    if "[" not in base:
-        return None
-    element = base[: base.index("[")]
-    if element in ("int", "SymInt"):
-        return "opt_ints" if optional else "ints"
-    if element == "float":
-        return "opt_reals" if optional else None
-    if element == "bool" and not optional:
-        size = base[base.index("[") + 1 : -1]
-        return f"booleans<{size}>" if size else None
-    return None
-
-
-def unboxed(argument: Argument, i: int) -> str | None:
-    """Return how a shape function reads argument `i`, or None when it cannot."""
-    text = str(argument.type)
-    if text in UNBOXED:
-        return UNBOXED[text].format(i)
-    if text.startswith(("int[", "SymInt[")):
-        return f"opt_ints_of(a[{i}])" if text[-1] == "?" else f"a[{i}].toIntVector()"
-    return None
+    if base not in READ_AS:
+        return None, None
+    read, kind = READ_AS[base]
+    if optional:
+        to = kind and f"a[{i}].toOptional<{kind}>()"
+        return f"f.opt({i}, f.{read}({i}))", to
+    return f"f.{read}({i})", kind and f"a[{i}].to<{kind}>()"
 
 
 def shaped_by(group: list[NativeFunction]) -> NativeFunction | None:
@@ -233,7 +207,7 @@ def shaped_by(group: list[NativeFunction]) -> NativeFunction | None:
     for f in group:
         if f.func.kind() == SchemaKind.functional and f.structured_delegate:
             arguments = f.func.arguments.flat_all
-            if all(unboxed(a, i) for i, a in enumerate(arguments)):
+            if all(reads(a, i)[1] for i, a in enumerate(arguments)):
                 return f
     return None
 
@@ -285,7 +259,7 @@ def select() -> list[Op]:
                 kernel = f
             if f.func.kind() == SchemaKind.functional and not f.func.returns:
                 continue
-            if any(accessor(a) is None for a in kernel.func.arguments.flat_all):
+            if any(reads(a, 0)[0] is None for a in kernel.func.arguments.flat_all):
                 continue
             if f.func.kind() == SchemaKind.scratch:
                 continue

@@ -13,7 +13,9 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "csrc/host/half_convolutions.h"
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/frame.h"
 #include "csrc/ops/kernels.h"
 #include "csrc/torch/tensor.h"
 
@@ -88,6 +90,43 @@ convolution_backward_overrideable(
       dilation, transposed, output_padding, groups, wanted);
 }
 
+// Arguments from `first` on, which say how a convolution is made.
+ConvolutionKind how_convolved(const Frame& f, int first) {
+  return {f.ints(first),        f.ints(first + 1), f.ints(first + 2),
+          f.boolean(first + 3), f.ints(first + 4), f.integer(first + 5)};
+}
+
+void run_convolution(Frame& f) {
+  if (!half_convolution(f.tensor(0), f.tensor(1), f.opt_tensor(2),
+                        how_convolved(f, 3), f.out(0)))
+    run_boxed(f);
+}
+
+void run_convolution_backward(Frame& f) {
+  auto gradients = half_convolution_backward(
+      f.tensor(0), f.tensor(1), f.tensor(2), f.opt(3, f.ints(3)),
+      how_convolved(f, 4), f.booleans<3>(10));
+  if (gradients.empty()) return run_boxed(f);
+  f.store(std::move(gradients));
+}
+
+// The gradients of slices are written where they belong: torch's kernels
+// allocate a result of their own, which would be copied there.
+// grad, input_sizes, dim, index
+void run_select_backward(Frame& f) {
+  const at::Tensor& out = f.out(0);
+  out.zero_();
+  out.select(f.integer(2), f.integer(3)).copy_(f.tensor(0));
+}
+
+// grad, input_sizes, dim, start, end, step
+void run_slice_backward(Frame& f) {
+  const at::Tensor& out = f.out(0);
+  out.zero_();
+  out.slice(f.integer(2), f.integer(3), f.integer(4), f.integer(5))
+      .copy_(f.tensor(0));
+}
+
 // Goes through the dispatcher; torch's conj_physical_() calls a table of
 // kernels that has none for this device.
 at::Tensor& conj_physical_(at::Tensor& self) {
@@ -135,6 +174,10 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 NPU_KERNELS(PrivateUse1, m) {
+  set_runner("aten::convolution.", &run_convolution);
+  set_runner("aten::convolution_backward.", &run_convolution_backward);
+  set_runner("aten::select_backward.", &run_select_backward);
+  set_runner("aten::slice_backward.", &run_slice_backward);
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("convolution", boxed_kernel<&convolution>());
   m.impl("conj_physical_", TORCH_FN(conj_physical_));

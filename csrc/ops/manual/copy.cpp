@@ -150,22 +150,18 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
                          to.dtype());
     copy_by_kernel(packed, from.expand_as(packed));
   }
-  if (!source.wait_for(target, target.tail())) raise_stream_error(source);
-  if (same_layout(to, packed)) {
-    copy_bytes(source, to.mutable_data_ptr(), packed.const_data_ptr(),
-               to.nbytes(), CopyKind::kOnDevice);
-    if (!target.wait_for(source, source.tail())) raise_stream_error(target);
-    return;
-  }
-  // `to` has gaps: the bytes are moved first, and then spread on the other
-  // device.
-  at::Tensor landed =
-      make_tensor(target, packed.sizes(), packed.strides(), packed.dtype());
+  // Where `to` has gaps, the bytes are moved first, and then spread on the
+  // other device.
+  const bool direct = same_layout(to, packed);
+  const at::Tensor landed = direct
+                                ? to
+                                : make_tensor(target, packed.sizes(),
+                                              packed.strides(), packed.dtype());
   if (!source.wait_for(target, target.tail())) raise_stream_error(source);
   copy_bytes(source, landed.mutable_data_ptr(), packed.const_data_ptr(),
              packed.nbytes(), CopyKind::kOnDevice);
   if (!target.wait_for(source, source.tail())) raise_stream_error(target);
-  copy_by_kernel(to, landed);
+  if (!direct) copy_by_kernel(to, landed);
 }
 
 void copy_to_host(const at::Tensor& to, const at::Tensor& from,

@@ -87,16 +87,12 @@ at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
   const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
   const c10::Device on(
       kNpu, c10::DeviceIndex(device_or_current(device ? device->index() : -1)));
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, on),
-      npu_allocator(), /*resizable=*/false);
-  storage->set_nbytes(
-      at::detail::computeStorageNbytesContiguous(extents, type.itemsize()));
-  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |
-          c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
-      type);
+  at::Tensor t = device_tensor(
+      c10::DataPtr(nullptr, on),
+      at::detail::computeStorageNbytesContiguous(extents, type.itemsize()),
+      type, /*resizable=*/false,
+      c10::DispatchKeySet(
+          {c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}));
   t.unsafeGetTensorImpl()->set_sizes_contiguous(extents);
   return t;
 }

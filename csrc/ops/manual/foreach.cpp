@@ -1,21 +1,15 @@
 // The operators on lists of tensors, which optimizers use: each is one task,
 // and with out= a copy to each tensor.
-//
-// Some have kernels of their own, for optimizers whose step a graph may
-// capture. Such an optimizer counts its steps on the device, in one 0-dim
-// tensor per parameter, and for each of these torch's cpu kernel makes a tensor
-// of the scalar and dispatches three times.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/sqrt.h>
 
-#include <cmath>
 #include <string>
 
+#include "csrc/host/list_kernels.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernels.h"
@@ -24,70 +18,20 @@
 namespace npu {
 namespace {
 
-// Above this many elements torch's vectorised kernel is faster.
-constexpr int64_t kSmall = 2048;
-
-// Converts a number as torch converts a tensor: without an error where it is
-// too large.
-float as_float(const at::Scalar& s) {
-  return s.isIntegral(/*includeBool=*/true) ? float(s.toLong())
-                                            : float(s.toDouble());
-}
-
-// The results of these four do not depend on order or width of vectors, so they
-// are those of the cpu kernel.
-struct Add {
-  static float apply(float a, float b) { return a + b; }
-  static void apply(const at::Tensor& t, const at::Scalar& s) { t.add_(s); }
-};
-struct Sub {
-  static float apply(float a, float b) { return a - b; }
-  static void apply(const at::Tensor& t, const at::Scalar& s) { t.sub_(s); }
-};
-struct Mul {
-  static float apply(float a, float b) { return a * b; }
-  static void apply(const at::Tensor& t, const at::Scalar& s) { t.mul_(s); }
-};
-struct Div {
-  static float apply(float a, float b) { return a / b; }
-  static void apply(const at::Tensor& t, const at::Scalar& s) { t.div_(s); }
-};
-
 template <typename F>
 void run(Frame& frame) {
-  const at::Scalar& scalar = frame.scalar(1);
-  for (const at::Tensor& t : frame.tensors(0)) {
-    if (t.scalar_type() != at::kFloat || t.numel() > kSmall ||
-        !t.is_contiguous() || scalar.isComplex()) {
-      F::apply(t, scalar);
-      continue;
-    }
-    const float s = as_float(scalar);
-    float* const values = t.mutable_data_ptr<float>();
-    for (int64_t i = 0, n = t.numel(); i < n; ++i)
-      values[i] = F::apply(values[i], s);
-  }
+  apply_to_each<F>(frame.tensors(0), frame.scalar(1));
 }
 
-// Writes into the results' memory, where the cpu kernel makes new tensors.
+// These write into the results' memory, where the cpu kernel makes new tensors.
 void run_sqrt(Frame& frame) {
   int i = 0;
   for (const at::Tensor& t : frame.tensors(0)) at::sqrt_out(frame.out(i++), t);
 }
-
 void run_pow(Frame& frame) {
-  const at::Scalar& base = frame.scalar(0);
   int i = 0;
-  for (const at::Tensor& t : frame.tensors(1)) {
-    at::Tensor& out = frame.out(i++);
-    // This is what the cpu kernel does with elements that fill no vector.
-    if (t.numel() == 1 && t.scalar_type() == at::kFloat &&
-        out.scalar_type() == at::kFloat && !base.isComplex())
-      *out.mutable_data_ptr<float>() =
-          std::pow(as_float(base), *t.const_data_ptr<float>());
-    else
-      at::pow_out(out, base, t);
-  }
+  for (const at::Tensor& t : frame.tensors(1))
+    power(frame.scalar(0), t, frame.out(i++));
 }
 
 // Autograd bumps the version of a written tensor argument before the call gets

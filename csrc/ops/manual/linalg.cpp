@@ -37,7 +37,7 @@ void call_refusing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 template <c10::KernelFunction::BoxedKernelFunction* waiting, size_t n>
 void register_refusing(Kernels& m, const char* const (&names)[n]) {
-  // The note is read by codegen/tiers.py.
+  // The note is read by tools/op_tiers.py.
   for (const char* name : names)
     m.impl(name, boxed_kernel<&call_refusing<waiting>>(), "the caller waits");
 }

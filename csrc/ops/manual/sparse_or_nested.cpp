@@ -5,10 +5,8 @@
 // caller waits for them.
 #include <c10/core/DeviceGuard.h>
 
-#include <map>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/kernels.h"
@@ -69,19 +67,17 @@ constexpr const char* kOnValues[] = {
 std::optional<c10::Device> device_of(const c10::OperatorHandle& op,
                                      const torch::jit::Stack& stack) {
   std::optional<c10::Device> named;
-  const auto arguments =
-      torch::jit::last(stack, op.schema().arguments().size());
-  for (const c10::IValue& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined() &&
-        value.toTensor().is_privateuseone())
-      return value.toTensor().device();
-    if (value.isTensorList())
-      for (const c10::IValue& element : value.toListRef())
-        if (element.toTensor().is_privateuseone())
-          return element.toTensor().device();
+  for (const c10::IValue& value :
+       torch::jit::last(stack, op.schema().arguments().size())) {
     if (value.isDevice() && value.toDevice().is_privateuseone() &&
         value.toDevice().has_index())
       named = value.toDevice();
+    const auto tensors = value.isTensorList() ? value.toListRef()
+                         : value.isTensor()   ? at::ArrayRef(value)
+                                              : at::ArrayRef<c10::IValue>();
+    for (const c10::IValue& t : tensors)
+      if (t.toTensor().defined() && t.toTensor().is_privateuseone())
+        return t.toTensor().device();
   }
   return named;
 }
@@ -94,60 +90,51 @@ void on_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
 }
 
-// The operators of torch that have a kernel for one of these keys.
-class CpuKernels {
- public:
-  static const std::vector<c10::OperatorName>& of(c10::DispatchKey key) {
-    static const CpuKernels all;
-    return all.names_.at(key);
-  }
-
- private:
-  CpuKernels() {
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-      if (!name.name.starts_with("aten::")) continue;
-      const auto op = dispatcher.findOp(name);
-      for (auto& [key, names] : names_)
-        if (op->hasKernelForDispatchKey(key)) names.push_back(name);
+// Registers every operator of torch that has a cpu kernel for one of these
+// keys, for the device's key.
+const bool registered_parts = [] {
+  using Key = c10::DispatchKey;
+  const auto names = [](auto& listed) {
+    std::set<std::string> found;
+    for (const char* name : listed) found.insert(std::string("aten::") + name);
+    for (const char* name : kOnValues)
+      for (const char* form : {"", "_", ".out"})
+        found.insert(std::string("aten::") + name + form);
+    return found;
+  };
+  struct {
+    Key cpu;
+    Kernels kernels;
+    c10::KernelFunction on_parts;
+    std::set<std::string> names;
+  } kinds[] = {{Key::SparseCPU,
+                {Key::SparsePrivateUse1, __FILE__},
+                boxed_kernel<&on_parts<Key::SparseCPU>>(),
+                names(kOnPartsOfCoo)},
+               {Key::SparseCsrCPU,
+                {Key::SparseCsrPrivateUse1, __FILE__},
+                boxed_kernel<&on_parts<Key::SparseCsrCPU>>(),
+                names(kOnPartsOfCompressed)},
+               {Key::NestedTensorCPU,
+                {Key::NestedTensorPrivateUse1, __FILE__},
+                boxed_kernel<&on_parts<Key::NestedTensorCPU>>(),
+                names(kOnPartsOfNested)}};
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!name.name.starts_with("aten::")) continue;
+    const auto op = dispatcher.findOp(name);
+    for (auto& kind : kinds) {
+      if (!op->hasKernelForDispatchKey(kind.cpu)) continue;
+      // The note is read by tools/op_tiers.py.
+      if (kind.names.contains(c10::toString(name)))
+        kind.kernels.impl(name, kind.on_parts, "on the tensor's parts");
+      else
+        kind.kernels.impl(name, boxed_kernel<&call_boxed_waiting>(),
+                          "the caller waits");
     }
   }
-  std::map<c10::DispatchKey, std::vector<c10::OperatorName>> names_{
-      {c10::DispatchKey::SparseCPU, {}},
-      {c10::DispatchKey::SparseCsrCPU, {}},
-      {c10::DispatchKey::NestedTensorCPU, {}}};
-};
-
-// Registers every operator that has a cpu kernel for `key`, for the library's
-// own key.
-template <c10::DispatchKey key, size_t n>
-void register_like(Kernels& m, const char* const (&on_parts_names)[n]) {
-  std::set<std::string> parts;
-  for (const char* name : on_parts_names)
-    parts.insert(std::string("aten::") + name);
-  for (const char* name : kOnValues)
-    for (const char* form : {"", "_", ".out"})
-      parts.insert(std::string("aten::") + name + form);
-  for (const c10::OperatorName& name : CpuKernels::of(key)) {
-    // The note is read by codegen/tiers.py.
-    if (parts.count(c10::toString(name)))
-      m.impl(name, boxed_kernel<&on_parts<key>>(), "on the tensor's parts");
-    else
-      m.impl(name, boxed_kernel<&call_boxed_waiting>(), "the caller waits");
-  }
-}
-
-NPU_KERNELS(SparsePrivateUse1, m) {
-  register_like<c10::DispatchKey::SparseCPU>(m, kOnPartsOfCoo);
-}
-
-NPU_KERNELS(SparseCsrPrivateUse1, m) {
-  register_like<c10::DispatchKey::SparseCsrCPU>(m, kOnPartsOfCompressed);
-}
-
-NPU_KERNELS(NestedTensorPrivateUse1, m) {
-  register_like<c10::DispatchKey::NestedTensorCPU>(m, kOnPartsOfNested);
-}
+  return true;
+}();
 
 // Make a nested tensor from a padded one, or from all values, on the device and
 // sizes on the host.

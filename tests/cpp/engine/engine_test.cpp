@@ -2,7 +2,7 @@
 // settings reach all of them. There is one engine per process, so each test
 // runs in a process of its own, and this one never makes a stream.
 #include "csrc/taskqueue/this_thread.h"
-#include "csrc/torch/stillness.h"
+#include "csrc/engine/stillness.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {

@@ -3,7 +3,7 @@
 // are tested for each way to launch (tests/cpp/states).
 #include "csrc/graph/graph.h"
 #include "csrc/taskqueue/completion_port.h"
-#include "csrc/torch/stillness.h"
+#include "csrc/engine/stillness.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/no_memory.h"
 #include "tests/cpp/system.h"

@@ -2,7 +2,7 @@
 // mutexes that are taken in both orders, these are the check of the order that
 // csrc/README.md states; otherwise a deadlock ends them.
 #include "csrc/plan/recorder.h"
-#include "csrc/torch/stillness.h"
+#include "csrc/engine/stillness.h"
 #include "tests/cpp/graph/lanes.h"
 
 namespace npu {

@@ -1,4 +1,4 @@
-#include "csrc/torch/word_kernel.h"
+#include "csrc/host/word_kernel.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 """Writes npu_dispatch/op_tiers.txt: how each operator runs.
 
-tiers.py [--check]. Needs an installed npu_dispatch: what is registered with
+op_tiers.py [--check]. Needs an installed npu_dispatch: what is registered with
 torch's dispatcher is asked of the dispatcher.
 """
 
@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import torch
-from select_ops import select
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "csrc/ops/codegen"))
+from select_ops import select  # noqa: E402
+
 DATA = ROOT / "npu_dispatch" / "op_tiers.txt"
 
 TIERS = {
@@ -52,7 +54,7 @@ def depends_on_data(schema) -> bool:
 
 
 def of_parts(full: str) -> set[str]:
-    """Return how kernels for sparse and nested tensors run: {"hand", "synchronous"} or less."""
+    """Return the tiers of an operator's kernels for sparse and nested tensors."""
     notes = {"on the tensor's parts": "hand", "the caller waits": "synchronous"}
     return {
         notes[note]
@@ -125,7 +127,7 @@ def main() -> int:
     if DATA.exists() and DATA.read_text() == text:
         return 0
     if "--check" in sys.argv:
-        print(f"{DATA.name} is stale: run csrc/ops/codegen/tiers.py")
+        print(f"{DATA.name} is stale: run tools/op_tiers.py")
         return 1
     DATA.write_text(text)
     return 0

@@ -1,4 +1,4 @@
-#include "csrc/torch/stillness.h"
+#include "csrc/engine/stillness.h"
 
 #include <chrono>
 
