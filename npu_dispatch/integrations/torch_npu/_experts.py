@@ -1,0 +1,235 @@
+"""Mixtures of experts: where tokens go, products by group, and how they come back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from npu_dispatch.integrations.torch_npu._operators import operator, refuse
+
+
+@operator
+def npu_moe_gating_top_k_softmax(
+    x: Tensor, finished: Tensor | None = None, k: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the k largest of softmax(x), their experts, and each one's row.
+
+    finished: where True, the expert is one behind the last. Rows are numbered by
+    columns: choice j of token i has the number j * tokens + i.
+    """
+    if not 0 < k <= x.shape[-1]:
+        raise RuntimeError(f"k must be 1 to {x.shape[-1]}, but got {k}")
+    shares, experts = x.float().softmax(-1).sort(-1, descending=True, stable=True)
+    shares, experts = shares[..., :k].to(x.dtype), experts[..., :k].int()
+    if finished is not None:
+        experts = experts.masked_fill(finished[..., None], x.shape[-1])
+    rows = torch.arange(experts.numel(), dtype=torch.int32, device=x.device)
+    return shares, experts, rows.view(k, -1).t().reshape(experts.shape)
+
+
+@operator
+def npu_moe_init_routing(
+    x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens in the order of their experts, each one's place, and the experts.
+
+    row_idx: as npu_moe_gating_top_k_softmax numbers rows. active_num: of how many
+    tokens there are rows at most.
+    """
+    tokens, k = expert_idx.shape
+    experts, order = expert_idx.flatten().sort(stable=True)
+    sources = row_idx.flatten().index_select(0, order)
+    places = torch.arange(tokens * k, dtype=torch.int32, device=x.device)
+    places = torch.zeros_like(places).scatter(0, sources.long(), places)
+    chosen = sources[: min(active_num, tokens) * k] % tokens
+    return x.index_select(0, chosen), places, experts
+
+
+@operator
+def npu_moe_compute_expert_tokens(
+    sorted_expert_for_source_row: Tensor, num_expert: int
+) -> Tensor:
+    """Return where the rows of each expert end."""
+    experts = sorted_expert_for_source_row
+    numbers = torch.arange(num_expert, dtype=experts.dtype, device=experts.device)
+    return torch.searchsorted(experts, numbers, right=True).to(experts.dtype)
+
+
+@operator
+def npu_moe_finalize_routing(
+    expanded_permuted_rows: Tensor,
+    skip1: Tensor | None,
+    skip2: Tensor | None,
+    bias: Tensor | None,
+    scales: Tensor | None,
+    expanded_src_to_dst_row: Tensor,
+    expert_for_source_row: Tensor | None,
+    drop_pad_mode: int = 0,
+    k: int = 1,
+) -> Tensor:
+    """Return for each token the scaled sum of its experts' rows, plus the skips.
+
+    drop_pad_mode: 0 and 1 number the rows by columns, 2 and 3 by rows; in 1 and 3 a
+    place of -1 is a token that was dropped. k: how many experts a token has, where
+    scales does not say it.
+    """
+    if drop_pad_mode not in (0, 1, 2, 3):
+        raise RuntimeError(f"drop_pad_mode must be 0 to 3, but got {drop_pad_mode}")
+    rows = expanded_permuted_rows.flatten(0, -2)
+    k = k if scales is None else scales.shape[1]
+    by_rows = drop_pad_mode >= 2
+    places = expanded_src_to_dst_row
+    places = places.view(-1, k) if by_rows else places.view(k, -1).t()
+    total = rows.index_select(0, places.clamp_min(0).flatten()).float()
+    total = total.view(*places.shape, -1).masked_fill((places < 0)[..., None], 0)
+    if bias is not None and expert_for_source_row is not None:
+        total = total + bias[expert_for_source_row]
+    if scales is not None:
+        total = total * scales[..., None]
+    total = total.sum(1)
+    for skip in (skip1, skip2):
+        total = total if skip is None else total + skip
+    return total.to(rows.dtype)
+
+
+@operator
+def npu_moe_token_permute(
+    tokens: Tensor,
+    indices: Tensor,
+    num_out_tokens: int | None = None,
+    padded_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return tokens in the order of their experts, and each one's place.
+
+    num_out_tokens: of how many there are rows; None and 0 mean all.
+    """
+    refuse("npu_moe_token_permute", padded_mode=padded_mode or None)
+    order = indices.flatten().argsort(stable=True)
+    chosen = order[: num_out_tokens or None] // (indices.numel() // indices.shape[0])
+    return tokens.index_select(0, chosen), order.argsort().int()
+
+
+@operator
+def npu_moe_token_unpermute(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
+    padded_mode: bool = False,
+    restore_shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Return the tokens where they were: the sum of probs * rows of each.
+
+    A place behind the last row is that of a token that was dropped, and counts zero.
+    """
+    refuse("npu_moe_token_unpermute", padded_mode=padded_mode or None)
+    last = permuted_tokens.shape[0] - 1
+    rows = permuted_tokens.index_select(0, sorted_indices.clamp_max(last))
+    rows = rows.masked_fill((sorted_indices > last)[:, None], 0)
+    if probs is None:
+        return rows
+    rows = rows.unflatten(0, probs.shape) * probs[..., None]
+    return rows.sum(1).to(permuted_tokens.dtype)
+
+
+@functools.partial(
+    operator,
+    schema="(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, "
+    "Tensor[]? scale=None, Tensor[]? offset=None, Tensor[]? antiquant_scale=None, "
+    "Tensor[]? antiquant_offset=None, Tensor[]? per_token_scale=None, "
+    "Tensor? group_list=None, Tensor[]? activation_input=None, "
+    "Tensor[]? activation_quant_scale=None, Tensor[]? activation_quant_offset=None, "
+    "int? split_item=0, int? group_type=None, int? group_list_type=0, "
+    "int? act_type=0, int[]? tuning_config=None, ScalarType? output_dtype=None"
+    ") -> Tensor[]",
+)
+def npu_grouped_matmul(
+    x: Sequence[Tensor],
+    weight: Sequence[Tensor],
+    *,
+    bias: Sequence[Tensor] | None = None,
+    scale: Sequence[Tensor] | None = None,
+    offset: Sequence[Tensor] | None = None,
+    antiquant_scale: Sequence[Tensor] | None = None,
+    antiquant_offset: Sequence[Tensor] | None = None,
+    per_token_scale: Sequence[Tensor] | None = None,
+    group_list: Tensor | Sequence[int] | None = None,
+    activation_input: Sequence[Tensor] | None = None,
+    activation_quant_scale: Sequence[Tensor] | None = None,
+    activation_quant_offset: Sequence[Tensor] | None = None,
+    split_item: int | None = 0,
+    group_type: int | None = None,
+    group_list_type: int | None = 0,
+    act_type: int | None = 0,
+    tuning_config: Sequence[int] | None = None,
+    output_dtype: torch.dtype | None = None,
+) -> list[Tensor]:
+    """Return x @ weight + bias of each group, of floating-point numbers.
+
+    Without group_list, the lists of x and weight are the groups. Else the one x is
+    divided: its rows, or with group_type 2 its columns and weight's rows. group_list
+    says where groups end or, with group_list_type 1, how large they are. Rows behind
+    the last group are undefined. split_item: 0 and 1 return a tensor per group, 2 and
+    3 one in all. With group_list the call waits for it.
+    """
+    refuse(
+        "npu_grouped_matmul",
+        scale=scale,
+        offset=offset,
+        antiquant_scale=antiquant_scale,
+        antiquant_offset=antiquant_offset,
+        per_token_scale=per_token_scale,
+        activation_input=activation_input,
+        activation_quant_scale=activation_quant_scale,
+        activation_quant_offset=activation_quant_offset,
+        act_type=act_type or None,
+        group_list_type=group_list_type if group_list_type not in (None, 0, 1) else None,
+    )
+    whole = split_item in (2, 3)
+    if group_list is None:
+        products = [a @ b for a, b in zip(x, weight, strict=True)]
+        if bias is not None:
+            products = [a + b for a, b in zip(products, bias, strict=True)]
+        products = [torch.cat(products)] if whole else products
+    else:
+        [rows] = x
+        groups = torch.as_tensor(group_list, device=rows.device)
+        ends = groups.cumsum(0) if group_list_type == 1 else groups
+        product = _product(rows, _one(weight), ends.int())
+        if bias is not None:
+            places = torch.arange(product.shape[0], device=rows.device)
+            group = torch.searchsorted(ends, places, right=True)
+            product = product + _one(bias)[group.clamp_max(len(ends) - 1)]
+        products = [product] if whole else _split(product, ends)
+    return products if output_dtype is None else [p.to(output_dtype) for p in products]
+
+
+def _one(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors))
+
+
+def _split(product: Tensor, ends: Tensor) -> list[Tensor]:
+    """Return the groups' parts of a product, without the rows behind the last."""
+    if product.dim() == 3:
+        return list(product)
+    return list(product.tensor_split(ends.cpu()))[:-1]
+
+
+def _product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Return grouped_mm, which wants rows of multiples of 16 bytes."""
+    if weight.dim() == 2:
+        padded = functional.grouped_mm(
+            _aligned(x.mT).mT, _aligned(weight), offs=ends
+        )
+        return padded[:, : x.shape[0], : weight.shape[1]]
+    weights = _aligned(_aligned(weight).mT).mT
+    return functional.grouped_mm(_aligned(x), weights, offs=ends)[:, : weight.shape[2]]
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """Return x with zeros added to its last dimension, to a multiple of 16 bytes."""
+    more = -x.shape[-1] % (16 // x.element_size())
+    return functional.pad(x, (0, more)) if more else x

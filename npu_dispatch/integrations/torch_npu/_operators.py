@@ -1,0 +1,49 @@
+"""The table of operators that torch_npu and torch.ops.npu have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+__all__ = ["OPERATORS", "operator", "refuse", "refused_names"]
+
+PAGE = "docs/torch_npu.md"
+OPERATORS: dict[str, Callable[..., Any]] = {}
+
+_library = torch.library.Library("npu", "FRAGMENT")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def operator(function: _Function, schema: str | None = None) -> _Function:
+    """Register a composition of operators as torch.ops.npu's of the same name.
+
+    schema: for functions whose annotations do not say it.
+    """
+    name = function.__name__
+    schema = schema or torch.library.infer_schema(function, mutates_args=())
+    _library.define(name + schema)
+    _library.impl(name, function, "CompositeImplicitAutograd")
+    OPERATORS[name] = function
+    return function
+
+
+def refuse(name: str, **arguments: object) -> None:
+    """Raise RuntimeError for the first argument that was given, that is, not None."""
+    for argument, value in arguments.items():
+        if value is not None:
+            raise RuntimeError(
+                f"{name} does not support this value of {argument} here: see {PAGE}"
+            )
+
+
+def refused_names(module: str) -> Callable[[str], Any]:
+    """Return a module's __getattr__: every other name of the vendor's is refused."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        raise AttributeError(
+            f"{module}.{name} is not supported here: {PAGE} lists the names that are"
+        )
+
+    return __getattr__

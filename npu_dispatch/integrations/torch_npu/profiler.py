@@ -1,0 +1,104 @@
+"""torch_npu.profiler: torch.profiler under the vendor's names.
+
+A trace is what torch.profiler writes, for the same viewers. The vendor's settings of
+its chips' counters are taken, and are of no effect.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerAction, schedule
+
+from npu_dispatch.integrations.torch_npu._operators import refused_names
+
+__all__ = [
+    "AiCMetrics",
+    "ExportType",
+    "HostSystem",
+    "ProfilerAction",
+    "ProfilerActivity",
+    "ProfilerLevel",
+    "_ExperimentalConfig",
+    "profile",
+    "schedule",
+    "supported_activities",
+    "tensorboard_trace_handler",
+]
+
+
+class ProfilerActivity:
+    """What is recorded: what the host does, and what the device does."""
+
+    CPU = torch.profiler.ProfilerActivity.CPU
+    NPU = torch.profiler.ProfilerActivity.PrivateUse1
+
+
+def _names(name: str, values: str) -> Any:
+    return enum.StrEnum(name, [(value, value) for value in values.split()])
+
+
+ProfilerLevel = _names("ProfilerLevel", "Level0 Level1 Level2 Level_none")
+AiCMetrics = _names(
+    "AiCMetrics",
+    "PipeUtilization ArithmeticUtilization Memory MemoryL0 MemoryUB "
+    "ResourceConflictRatio L2Cache MemoryAccess AiCoreNone",
+)
+ExportType = _names("ExportType", "Text Db")
+HostSystem = _names("HostSystem", "CPU MEM DISK NETWORK OSRT NUMA")
+
+# The settings that _ExperimentalConfig takes.
+_SETTINGS = frozenset(
+    "profiler_level aic_metrics l2_cache msprof_tx mstx data_simplification "
+    "record_op_args op_attr gc_detect_threshold export_type host_sys "
+    "mstx_domain_include mstx_domain_exclude sys_io sys_interconnection".split()
+)
+
+
+class _ExperimentalConfig:
+    """Settings of counters that this device does not have: checked by name, unused."""
+
+    def __init__(self, **settings: Any) -> None:
+        if unknown := settings.keys() - _SETTINGS:
+            raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
+
+
+class profile(torch.profiler.profile):  # noqa: N801
+    """torch.profiler.profile of host and device; experimental_config has no effect."""
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[Any] | None = None,
+        experimental_config: _ExperimentalConfig | None = None,
+        use_cuda: bool | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = supported_activities() if activities is None else activities
+        super().__init__(activities=chosen, **options)
+
+
+def supported_activities() -> set[Any]:
+    """Return the activities that can be recorded."""
+    return {ProfilerActivity.CPU, ProfilerActivity.NPU}
+
+
+def tensorboard_trace_handler(
+    dir_name: str | None = None,
+    worker_name: str | None = None,
+    analyse_flag: bool = True,
+    async_mode: bool = False,
+) -> Callable[[Any], None]:
+    """Return torch's handler, which writes a trace file into the folder.
+
+    dir_name: by default the current folder. The trace is complete when it is
+    written, so that nothing remains to be analysed.
+    """
+    handler = torch.profiler.tensorboard_trace_handler(dir_name or ".", worker_name)
+    return handler  # type: ignore[no-any-return]
+
+
+__getattr__ = refused_names("torch_npu.profiler")
