@@ -11,10 +11,10 @@ from __future__ import annotations
 from npu_dispatch import npu as npu
 from npu_dispatch.integrations.torch_npu import (
     _C as _C,
-    _attention,
-    _experts,
-    _fused,
-    _quantized,
+    _attention as _attention,
+    _experts as _experts,
+    _fused as _fused,
+    _quantized as _quantized,
     contrib as contrib,
     distributed as distributed,
     optim as optim,

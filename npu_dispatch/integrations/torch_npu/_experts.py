@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from npu_dispatch.integrations.torch_npu._operators import operator, refuse
 
@@ -23,7 +23,7 @@ def npu_moe_gating_top_k_softmax(
     """
     if not 0 < k <= x.shape[-1]:
         raise RuntimeError(f"k must be 1 to {x.shape[-1]}, but got {k}")
-    shares, experts = x.float().softmax(-1).sort(-1, descending=True, stable=True)
+    shares, experts = x.float().softmax(-1).sort(dim=-1, descending=True, stable=True)
     shares, experts = shares[..., :k].to(x.dtype), experts[..., :k].int()
     if finished is not None:
         experts = experts.masked_fill(finished[..., None], x.shape[-1])
@@ -171,9 +171,9 @@ def npu_grouped_matmul(
 
     Without group_list, the lists of x and weight are the groups. Else the one x is
     divided: its rows, or with group_type 2 its columns and weight's rows. group_list
-    says where groups end or, with group_list_type 1, how large they are. Rows behind
-    the last group are undefined. split_item: 0 and 1 return a tensor per group, 2 and
-    3 one in all. With group_list the call waits for it.
+    says where groups end or, with group_list_type 1, how large they are; rows behind
+    the last are zero. split_item: 2 and 3 return one tensor; 0 and 1 return one per
+    group, for which the call waits for group_list.
     """
     refuse(
         "npu_grouped_matmul",
@@ -186,7 +186,9 @@ def npu_grouped_matmul(
         activation_quant_scale=activation_quant_scale,
         activation_quant_offset=activation_quant_offset,
         act_type=act_type or None,
-        group_list_type=group_list_type if group_list_type not in (None, 0, 1) else None,
+        group_list_type=group_list_type
+        if group_list_type not in (None, 0, 1)
+        else None,
     )
     whole = split_item in (2, 3)
     if group_list is None:
@@ -198,7 +200,7 @@ def npu_grouped_matmul(
         [rows] = x
         groups = torch.as_tensor(group_list, device=rows.device)
         ends = groups.cumsum(0) if group_list_type == 1 else groups
-        product = _product(rows, _one(weight), ends.int())
+        product = _product(rows, _one(weight), ends)
         if bias is not None:
             places = torch.arange(product.shape[0], device=rows.device)
             group = torch.searchsorted(ends, places, right=True)
@@ -218,18 +220,42 @@ def _split(product: Tensor, ends: Tensor) -> list[Tensor]:
     return list(product.tensor_split(ends.cpu()))[:-1]
 
 
+@torch.library.custom_op("npu::_product", mutates_args=(), device_types="cpu")
 def _product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Return grouped_mm, which wants rows of multiples of 16 bytes."""
-    if weight.dim() == 2:
-        padded = functional.grouped_mm(
-            _aligned(x.mT).mT, _aligned(weight), offs=ends
-        )
-        return padded[:, : x.shape[0], : weight.shape[1]]
-    weights = _aligned(_aligned(weight).mT).mT
-    return functional.grouped_mm(_aligned(x), weights, offs=ends)[:, : weight.shape[2]]
+    """Return x @ weight by groups of x's rows, or of its columns and weight's rows.
+
+    A kernel of its own, because the caller need not wait for where groups end.
+    """
+    product = x.new_zeros(_shape(x, weight, ends))
+    begin = 0
+    for i, end in enumerate(ends.tolist()):
+        if weight.dim() == 3:
+            product[begin:end] = x[begin:end] @ weight[i]
+        else:
+            product[i] = x[:, begin:end] @ weight[begin:end]
+        begin = end
+    return product
 
 
-def _aligned(x: Tensor) -> Tensor:
-    """Return x with zeros added to its last dimension, to a multiple of 16 bytes."""
-    more = -x.shape[-1] % (16 // x.element_size())
-    return functional.pad(x, (0, more)) if more else x
+def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> list[int]:
+    groups = [] if weight.dim() == 3 else [ends.shape[0]]
+    return [*groups, x.shape[0], weight.shape[-1]]
+
+
+@_product.register_fake
+def _(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    return x.new_empty(_shape(x, weight, ends))
+
+
+def _save(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, weight, ends = ctx.saved_tensors
+    if weight.dim() == 3:
+        return _product(grad, weight.mT, ends), _product(x.mT, grad, ends), None
+    return _product(weight, grad.mT, ends).mT, _product(x.mT, grad, ends), None
+
+
+_product.register_autograd(_gradients, setup_context=_save)

@@ -121,10 +121,10 @@ def npu_deep_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, 1 / deviation and layer_norm of alpha * x + gx."""
     wide = alpha * x.float() + gx.float()
-    result, mean, rstd = torch.native_layer_norm(
-        wide, gamma.shape, gamma.float(), beta.float(), epsilon
-    )
-    return mean, rstd, result.to(x.dtype)
+    dims = list(range(-gamma.dim(), 0))
+    mean = wide.mean(dims, keepdim=True)
+    rstd = torch.rsqrt(wide.var(dims, correction=0, keepdim=True) + epsilon)
+    return mean, rstd, ((wide - mean) * rstd * gamma + beta).to(x.dtype)
 
 
 @operator

@@ -6,6 +6,7 @@ its chips' counters are taken, and are of no effect.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -50,23 +51,29 @@ AiCMetrics = _names(
 ExportType = _names("ExportType", "Text Db")
 HostSystem = _names("HostSystem", "CPU MEM DISK NETWORK OSRT NUMA")
 
-# The settings that _ExperimentalConfig takes.
-_SETTINGS = frozenset(
-    "profiler_level aic_metrics l2_cache msprof_tx mstx data_simplification "
-    "record_op_args op_attr gc_detect_threshold export_type host_sys "
-    "mstx_domain_include mstx_domain_exclude sys_io sys_interconnection".split()
-)
 
-
+@dataclasses.dataclass
 class _ExperimentalConfig:
-    """Settings of counters that this device does not have: checked by name, unused."""
+    """Settings of counters that this device does not have: kept, and unused."""
 
-    def __init__(self, **settings: Any) -> None:
-        if unknown := settings.keys() - _SETTINGS:
-            raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
+    profiler_level: str = ProfilerLevel.Level0
+    aic_metrics: str = AiCMetrics.PipeUtilization
+    l2_cache: bool = False
+    msprof_tx: bool = False
+    mstx: bool = False
+    data_simplification: bool = True
+    record_op_args: bool = False
+    op_attr: bool = False
+    gc_detect_threshold: float | None = None
+    export_type: str | list[str] = ExportType.Text
+    host_sys: list[str] | None = None
+    mstx_domain_include: list[str] | None = None
+    mstx_domain_exclude: list[str] | None = None
+    sys_io: bool = False
+    sys_interconnection: bool = False
 
 
-class profile(torch.profiler.profile):  # noqa: N801
+class profile(torch.profiler.profile):
     """torch.profiler.profile of host and device; experimental_config has no effect."""
 
     def __init__(
@@ -97,8 +104,7 @@ def tensorboard_trace_handler(
     dir_name: by default the current folder. The trace is complete when it is
     written, so that nothing remains to be analysed.
     """
-    handler = torch.profiler.tensorboard_trace_handler(dir_name or ".", worker_name)
-    return handler  # type: ignore[no-any-return]
+    return torch.profiler.tensorboard_trace_handler(dir_name or ".", worker_name)
 
 
 __getattr__ = refused_names("torch_npu.profiler")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from torch.utils.flop_counter import FlopCounterMode
-
 from npu_dispatch.integrations.torch_npu._operators import refused_names
 from npu_dispatch.integrations.torch_npu.utils.collect_env import get_cann_version
 
@@ -24,6 +22,9 @@ class FlopsCounter:
     """Counts floating-point operations between start() and stop()."""
 
     def __init__(self) -> None:
+        # It takes longer to import than this package.
+        from torch.utils.flop_counter import FlopCounterMode
+
         self._mode = FlopCounterMode(display=False)
 
     def start(self) -> None:
