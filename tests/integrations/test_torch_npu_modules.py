@@ -154,7 +154,15 @@ def test_modules_that_torch_has_are_torchs():
 
 @pytest.mark.parametrize(
     "owner",
-    [torch_npu, profiler, torch_npu.utils, torch_npu.distributed, function, module],
+    [
+        torch_npu,
+        profiler,
+        torch_npu.utils,
+        torch_npu.distributed,
+        torch_npu.contrib,
+        function,
+        module,
+    ],
 )
 def test_other_names_of_the_vendors_name_the_page(owner):
     short = owner.__name__.removeprefix("npu_dispatch.integrations.")

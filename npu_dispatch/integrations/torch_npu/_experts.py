@@ -131,8 +131,8 @@ def npu_moe_token_unpermute(
     rows = rows.masked_fill((sorted_indices > last)[:, None], 0)
     if probs is None:
         return rows
-    rows = rows.unflatten(0, probs.shape) * probs[..., None]
-    return rows.sum(1).to(permuted_tokens.dtype)
+    total = (rows.view(*probs.shape, -1) * probs[..., None]).sum(1)
+    return total.to(permuted_tokens.dtype)
 
 
 @functools.partial(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -193,7 +191,7 @@ def npu_dtype_cast(self: Tensor, dtype: torch.dtype) -> Tensor:
 
 @operator
 def npu_transpose(
-    self: Tensor, perm: Sequence[int], require_contiguous: bool = True
+    self: Tensor, perm: list[int], require_contiguous: bool = True
 ) -> Tensor:
     """Return the tensor with permuted dimensions, contiguous."""
     return self.permute(perm).contiguous()
@@ -201,7 +199,7 @@ def npu_transpose(
 
 @operator
 def npu_confusion_transpose(
-    self: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool
+    self: Tensor, perm: list[int], shape: list[int], transpose_first: bool
 ) -> Tensor:
     """Return the tensor permuted and then reshaped, or in the other order."""
     if transpose_first:

@@ -12,7 +12,8 @@ __all__ = ["OPERATORS", "operator", "refuse", "refused_names"]
 PAGE = "docs/torch_npu.md"
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
-_library = torch.library.Library("npu", "FRAGMENT")
+_torch_library: Any = torch.library  # without types
+_library = _torch_library.Library("npu", "FRAGMENT")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -22,7 +23,8 @@ def operator(function: _Function, schema: str | None = None) -> _Function:
     schema: for functions whose annotations do not say it.
     """
     name = function.__name__
-    schema = schema or torch.library.infer_schema(function, mutates_args=())
+    if schema is None:
+        schema = torch.library.infer_schema(function, mutates_args=())
     _library.define(name + schema)
     _library.impl(name, function, "CompositeImplicitAutograd")
     OPERATORS[name] = function

@@ -86,8 +86,7 @@ def npu_quant_matmul(
         )
     refuse("npu_quant_matmul", scale=None if scale.is_floating_point() else scale.dtype)
     if x2.dim() == 2:
-        product = torch._int_mm(x1.flatten(0, -2), x2)
-        product = product.unflatten(0, x1.shape[:-1])
+        product = torch._int_mm(x1.flatten(0, -2), x2).view(*x1.shape[:-1], -1)
     else:
         product = x1.int() @ x2.int()
     early = bias is not None and bias.dtype == torch.int32

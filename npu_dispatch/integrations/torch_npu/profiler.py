@@ -104,7 +104,11 @@ def tensorboard_trace_handler(
     dir_name: by default the current folder. The trace is complete when it is
     written, so that nothing remains to be analysed.
     """
-    return torch.profiler.tensorboard_trace_handler(dir_name or ".", worker_name)
+    of_torch: Any = torch.profiler
+    handler: Callable[[Any], None] = of_torch.tensorboard_trace_handler(
+        dir_name or ".", worker_name
+    )
+    return handler
 
 
 __getattr__ = refused_names("torch_npu.profiler")

@@ -11,6 +11,20 @@ from torch import Tensor, nn
 from npu_dispatch import npu
 from npu_dispatch.integrations.torch_npu._operators import refused_names
 
+__all__ = [
+    "DropoutWithByteMask",
+    "FastBatchNorm1d",
+    "FastBatchNorm2d",
+    "FastBatchNorm3d",
+    "FastSyncBatchNorm",
+    "LabelSmoothingCrossEntropy",
+    "Mish",
+    "NpuDropPath",
+    "Prefetcher",
+    "SiLU",
+    "Swish",
+]
+
 Mish = nn.Mish
 SiLU = Swish = nn.SiLU
 DropoutWithByteMask = nn.Dropout

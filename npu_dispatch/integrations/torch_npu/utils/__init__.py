@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from npu_dispatch.integrations.torch_npu._operators import refused_names
 from npu_dispatch.integrations.torch_npu.utils.collect_env import get_cann_version
@@ -25,7 +26,7 @@ class FlopsCounter:
         # It takes longer to import than this package.
         from torch.utils.flop_counter import FlopCounterMode
 
-        self._mode = FlopCounterMode(display=False)
+        self._mode: Any = FlopCounterMode(display=False)
 
     def start(self) -> None:
         """Count from now on."""
