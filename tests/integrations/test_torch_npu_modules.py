@@ -165,9 +165,7 @@ def test_modules_that_torch_has_are_torchs():
     ],
 )
 def test_other_names_of_the_vendors_name_the_page(owner):
-    short = owner.__name__.removeprefix("npu_dispatch.integrations.")
-
     assert not hasattr(owner, "npu_no_such")
-    with pytest.raises(AttributeError, match=rf"{short}.npu_no_such .*torch_npu\.md"):
+    with pytest.raises(AttributeError, match=r"^torch_npu.*no_such .*torch_npu\.md"):
         owner.npu_no_such
     assert all(hasattr(owner, name) for name in getattr(owner, "__all__", ()))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npu_dispatch.integrations.torch_npu._operators import operator, refuse
+from npu_dispatch.integrations.torch_npu._operators import (
+    operator,
+    operator_of,
+    refuse,
+)
 
 __all__ = [
     "npu_fusion_attention",
@@ -85,21 +90,22 @@ def npu_fusion_attention(
     return result, most, total, query.new_empty(0), 0, 0, 0
 
 
-@operator
+@operator_of(
+    "(Tensor query, Tensor key, Tensor value, *, Tensor? padding_mask=None, "
+    "Tensor? atten_mask=None, Tensor? pse_shift=None, "
+    "SymInt[]? actual_seq_lengths=None, Tensor? deq_scale1=None, "
+    "Tensor? quant_scale1=None, Tensor? deq_scale2=None, Tensor? quant_scale2=None, "
+    "Tensor? quant_offset2=None, int num_heads=1, float scale_value=1.0, "
+    "int pre_tokens=2147483647, int next_tokens=0, str input_layout='BSH', "
+    "int num_key_value_heads=0, SymInt[]? actual_seq_lengths_kv=None, "
+    "int sparse_mode=0) -> Tensor"
+)
 def npu_prompt_flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    padding_mask: Tensor | None = None,
     atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
     actual_seq_lengths: Sequence[int] | None = None,
-    deq_scale1: Tensor | None = None,
-    quant_scale1: Tensor | None = None,
-    deq_scale2: Tensor | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
     num_heads: int = 1,
     scale_value: float = 1.0,
     pre_tokens: int = _NEVER,
@@ -108,22 +114,15 @@ def npu_prompt_flash_attention(
     num_key_value_heads: int = 0,
     actual_seq_lengths_kv: Sequence[int] | None = None,
     sparse_mode: int = 0,
+    **others: Any,
 ) -> Tensor:
     """Return attention of whole prompts; rows of padding are undefined.
 
     Without a mask, sparse_mode 0 lets every query see every key.
     """
-    refuse(
-        "npu_prompt_flash_attention",
-        padding_mask=padding_mask,
-        pse_shift=pse_shift,
-        deq_scale1=deq_scale1,
-        quant_scale1=quant_scale1,
-        deq_scale2=deq_scale2,
-        quant_scale2=quant_scale2,
-        quant_offset2=quant_offset2,
-        actual_seq_lengths_kv=actual_seq_lengths_kv if sparse_mode == 3 else None,
-    )
+    if sparse_mode == 3:  # its band would depend on the lengths
+        others["actual_seq_lengths_kv"] = actual_seq_lengths_kv
+    refuse("npu_prompt_flash_attention", **others)
     if atten_mask is None:
         pre_tokens = next_tokens = _NEVER
     elif atten_mask.dim() == 3:
@@ -138,47 +137,33 @@ def npu_prompt_flash_attention(
     )[0]
 
 
-@operator
+@operator_of(
+    "(Tensor query, Tensor key, Tensor value, *, Tensor? padding_mask=None, "
+    "Tensor? atten_mask=None, Tensor? pse_shift=None, "
+    "SymInt[]? actual_seq_lengths=None, Tensor? antiquant_scale=None, "
+    "Tensor? antiquant_offset=None, Tensor? block_table=None, "
+    "Tensor? dequant_scale1=None, Tensor? quant_scale1=None, "
+    "Tensor? dequant_scale2=None, Tensor? quant_scale2=None, "
+    "Tensor? quant_offset2=None, Tensor? kv_padding_size=None, int num_heads=1, "
+    "float scale_value=1.0, str input_layout='BSH', int num_key_value_heads=0, "
+    "int block_size=0, int inner_precise=1) -> Tensor"
+)
 def npu_incre_flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    padding_mask: Tensor | None = None,
     atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
     actual_seq_lengths: Sequence[int] | None = None,
-    antiquant_scale: Tensor | None = None,
-    antiquant_offset: Tensor | None = None,
-    block_table: Tensor | None = None,
-    dequant_scale1: Tensor | None = None,
-    quant_scale1: Tensor | None = None,
-    dequant_scale2: Tensor | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    kv_padding_size: Tensor | None = None,
     num_heads: int = 1,
     scale_value: float = 1.0,
     input_layout: str = "BSH",
     num_key_value_heads: int = 0,
     block_size: int = 0,
     inner_precise: int = 1,
+    **others: Any,
 ) -> Tensor:
     """Return attention of one new token per sequence to the keys before it."""
-    refuse(
-        "npu_incre_flash_attention",
-        padding_mask=padding_mask,
-        pse_shift=pse_shift,
-        antiquant_scale=antiquant_scale,
-        antiquant_offset=antiquant_offset,
-        block_table=block_table,
-        dequant_scale1=dequant_scale1,
-        quant_scale1=quant_scale1,
-        dequant_scale2=dequant_scale2,
-        quant_scale2=quant_scale2,
-        quant_offset2=quant_offset2,
-        kv_padding_size=kv_padding_size,
-    )
+    refuse("npu_incre_flash_attention", **others)
     if atten_mask is not None:
         atten_mask = atten_mask.reshape(atten_mask.shape[0], 1, 1, -1)
     return npu_fusion_attention(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from npu_dispatch.integrations.torch_npu._operators import operator, refuse
+from npu_dispatch.integrations.torch_npu._operators import (
+    operator,
+    operator_of,
+    refuse,
+)
 
 
 @operator
@@ -135,37 +138,31 @@ def npu_moe_token_unpermute(
     return total.to(permuted_tokens.dtype)
 
 
-@functools.partial(
-    operator,
-    schema="(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, "
-    "Tensor[]? scale=None, Tensor[]? offset=None, Tensor[]? antiquant_scale=None, "
+_GROUPED = (
+    "(Tensor[] x, Tensor[] weight, *, Tensor[]? bias=None, Tensor[]? scale=None, "
+    "Tensor[]? offset=None, Tensor[]? antiquant_scale=None, "
     "Tensor[]? antiquant_offset=None, Tensor[]? per_token_scale=None, "
-    "Tensor? group_list=None, Tensor[]? activation_input=None, "
+    "%s group_list=None, Tensor[]? activation_input=None, "
     "Tensor[]? activation_quant_scale=None, Tensor[]? activation_quant_offset=None, "
     "int? split_item=0, int? group_type=None, int? group_list_type=0, "
     "int? act_type=0, int[]? tuning_config=None, ScalarType? output_dtype=None"
-    ") -> Tensor[]",
+    ") -> Tensor[]"
 )
+
+
+@operator_of(_GROUPED % "Tensor?", ".List" + _GROUPED % "int[]?")
 def npu_grouped_matmul(
     x: Sequence[Tensor],
     weight: Sequence[Tensor],
-    *,
     bias: Sequence[Tensor] | None = None,
-    scale: Sequence[Tensor] | None = None,
-    offset: Sequence[Tensor] | None = None,
-    antiquant_scale: Sequence[Tensor] | None = None,
-    antiquant_offset: Sequence[Tensor] | None = None,
-    per_token_scale: Sequence[Tensor] | None = None,
     group_list: Tensor | Sequence[int] | None = None,
-    activation_input: Sequence[Tensor] | None = None,
-    activation_quant_scale: Sequence[Tensor] | None = None,
-    activation_quant_offset: Sequence[Tensor] | None = None,
     split_item: int | None = 0,
     group_type: int | None = None,
     group_list_type: int | None = 0,
     act_type: int | None = 0,
     tuning_config: Sequence[int] | None = None,
     output_dtype: torch.dtype | None = None,
+    **others: Any,
 ) -> list[Tensor]:
     """Return x @ weight + bias of each group, of floating-point numbers.
 
@@ -175,21 +172,9 @@ def npu_grouped_matmul(
     the last are zero. split_item: 2 and 3 return one tensor; 0 and 1 return one per
     group, for which the call waits for group_list.
     """
-    refuse(
-        "npu_grouped_matmul",
-        scale=scale,
-        offset=offset,
-        antiquant_scale=antiquant_scale,
-        antiquant_offset=antiquant_offset,
-        per_token_scale=per_token_scale,
-        activation_input=activation_input,
-        activation_quant_scale=activation_quant_scale,
-        activation_quant_offset=activation_quant_offset,
-        act_type=act_type or None,
-        group_list_type=group_list_type
-        if group_list_type not in (None, 0, 1)
-        else None,
-    )
+    others["act_type"] = act_type or None
+    others["group_list_type"] = group_list_type if group_list_type == 2 else None
+    refuse("npu_grouped_matmul", **others)
     whole = split_item in (2, 3)
     if group_list is None:
         products = [a @ b for a, b in zip(x, weight, strict=True)]
@@ -238,8 +223,14 @@ def _product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 
 def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> list[int]:
-    groups = [] if weight.dim() == 3 else [ends.shape[0]]
-    return [*groups, x.shape[0], weight.shape[-1]]
+    by_rows = weight.dim() == 3
+    groups = weight.shape[:1] if by_rows else ends.shape
+    if (x.dtype, x.shape[-1], *groups) != (weight.dtype, weight.shape[-2], *ends.shape):
+        raise RuntimeError(
+            f"npu_grouped_matmul cannot multiply {x.dtype} of shape {list(x.shape)} by "
+            f"{weight.dtype} of {list(weight.shape)} in {ends.numel()} groups"
+        )
+    return [*(() if by_rows else groups), x.shape[0], weight.shape[-1]]
 
 
 @_product.register_fake

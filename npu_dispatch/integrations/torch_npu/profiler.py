@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerAction, schedule
+from torch.profiler import ProfilerAction as ProfilerAction, schedule as schedule
 
 from npu_dispatch.integrations.torch_npu._operators import refused_names
-
-__all__ = [
-    "AiCMetrics",
-    "ExportType",
-    "HostSystem",
-    "ProfilerAction",
-    "ProfilerActivity",
-    "ProfilerLevel",
-    "_ExperimentalConfig",
-    "profile",
-    "schedule",
-    "supported_activities",
-    "tensorboard_trace_handler",
-]
 
 
 class ProfilerActivity:
@@ -98,17 +84,14 @@ def tensorboard_trace_handler(
     worker_name: str | None = None,
     analyse_flag: bool = True,
     async_mode: bool = False,
-) -> Callable[[Any], None]:
+) -> Any:
     """Return torch's handler, which writes a trace file into the folder.
 
     dir_name: by default the current folder. The trace is complete when it is
     written, so that nothing remains to be analysed.
     """
     of_torch: Any = torch.profiler
-    handler: Callable[[Any], None] = of_torch.tensorboard_trace_handler(
-        dir_name or ".", worker_name
-    )
-    return handler
+    return of_torch.tensorboard_trace_handler(dir_name or ".", worker_name)
 
 
 __getattr__ = refused_names("torch_npu.profiler")

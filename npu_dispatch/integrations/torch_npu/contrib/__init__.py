@@ -3,12 +3,15 @@
 transfer_to_npu takes effect when imported.
 """
 
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from __future__ import annotations
+
+from typing import Any
+
 from npu_dispatch.integrations.torch_npu.contrib import function, module
 
-__all__ = ["function", "module", *function.__all__, *module.__all__]
+__all__ = ["function", "module"]
 
-for _room in (function, module):
-    globals().update({_name: getattr(_room, _name) for _name in _room.__all__})
 
-__getattr__ = refused_names("torch_npu.contrib")
+def __getattr__(name: str) -> Any:
+    """Return what is in one of the two."""
+    return getattr(function if hasattr(function, name) else module, name)

@@ -11,14 +11,6 @@ from torch.nn import functional
 
 from npu_dispatch.integrations.torch_npu._operators import refused_names
 
-__all__ = [
-    "dropout_with_byte_mask",
-    "fuse_add_softmax_dropout",
-    "matmul_transpose",
-    "npu_fast_condition_index_put",
-    "roll",
-]
-
 roll = torch.roll
 dropout_with_byte_mask = functional.dropout
 

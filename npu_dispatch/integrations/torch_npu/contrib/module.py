@@ -11,20 +11,6 @@ from torch import Tensor, nn
 from npu_dispatch import npu
 from npu_dispatch.integrations.torch_npu._operators import refused_names
 
-__all__ = [
-    "DropoutWithByteMask",
-    "FastBatchNorm1d",
-    "FastBatchNorm2d",
-    "FastBatchNorm3d",
-    "FastSyncBatchNorm",
-    "LabelSmoothingCrossEntropy",
-    "Mish",
-    "NpuDropPath",
-    "Prefetcher",
-    "SiLU",
-    "Swish",
-]
-
 Mish = nn.Mish
 SiLU = Swish = nn.SiLU
 DropoutWithByteMask = nn.Dropout
