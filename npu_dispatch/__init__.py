@@ -186,6 +186,7 @@ def install_torch_npu_alias() -> None:
     ours = f"{__name__}.integrations.torch_npu"
     import_alias.add("torch_npu", ours, TORCH_NPU_VERSION)
     import_alias.add("torch_npu.npu", f"{__name__}.npu")
+    import_alias.add("torch_npu.amp", f"{__name__}.npu.amp")
     import torch
 
     # `accelerate env` prints it: torch_npu sets it in torch itself.

@@ -94,6 +94,18 @@ def test_the_statistics_are_those_of_the_softmax():
     torch.testing.assert_close(logsumexp, scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
 
 
+def test_position_codes_are_added_before_scaling():
+    q, k, v = qkv()
+    codes = torch.randn(B, N, S, S)
+
+    found = torch_npu.npu_fusion_attention(
+        q, k, v, N, "BNSD", pse=codes.npu(), scale=0.5
+    )[0]
+
+    expected = ((codes + q.cpu() @ k.cpu().mT) * 0.5).softmax(-1) @ v.cpu()
+    torch.testing.assert_close(found.cpu(), expected)
+
+
 def test_gradients_flow_through_attention():
     tensors = [t.requires_grad_() for t in qkv()]
 

@@ -18,6 +18,10 @@ import torch_npu
 import torch_npu.npu
 from torch_npu.npu import amp
 from torch_npu.npu.amp import GradScaler, autocast
+import torch_npu.amp, torch_npu.profiler, torch_npu.utils, torch_npu.distributed
+from torch_npu.contrib import module, Prefetcher
+from torch_npu.contrib.function import matmul_transpose
+from torch_npu.utils.collect_env import get_cann_version
 from torch_npu.testing.testcase import TestCase
 from torch_npu.testing.common_utils import create_common_tensor
 import torch.npu.random
@@ -50,6 +54,8 @@ with torch_npu.npu.stream(stream):
     x.record_stream(stream)
     z = x * 2
 torch_npu.erase_stream(x, stream)
+assert torch.equal(torch.ops.npu.npu_silu(z), torch_npu.npu_silu(z))
+assert torch_npu.amp.autocast is autocast
 torch_npu.npu.synchronize()
 one, two = create_common_tensor([np.float32, 0, (3, 4)], -1, 1)
 TestCase().assertRtolEqual(one.numpy(), two.cpu().numpy())

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = [
-    "npu_apply_adam_w",
-    "npu_fusion_attention",
-    "npu_geglu",
-    "npu_rms_norm",
-    "npu_rotary_mul",
-    "npu_swiglu",
-]
-
-_NEVER = 2147483647
-# The softmax's statistics are repeated along a last dimension of this size.
-_STATISTICS = 8
-# How layouts of all four dimensions become (batch, heads, length, features).
-_TO_BNSD = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3)}
+from npu_dispatch.integrations.torch_npu._operators import operator
 
 
+@operator
 def npu_rms_norm(
     self: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
@@ -34,6 +20,7 @@ def npu_rms_norm(
     return (wide * rstd).to(self.dtype) * gamma, rstd
 
 
+@operator
 def npu_geglu(
     self: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -48,12 +35,14 @@ def npu_geglu(
     return left * gelu, gelu
 
 
+@operator
 def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
     """Return silu of the first half of x, times the second."""
     left, right = self.chunk(2, dim)
     return functional.silu(left) * right
 
 
+@operator
 def npu_rotary_mul(
     input: Tensor,
     r1: Tensor,
@@ -109,134 +98,128 @@ def npu_apply_adam_w(
     return out
 
 
-def npu_fusion_attention(
+@operator
+def npu_add_rms_norm(
+    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return npu_rms_norm of the sum, and the sum."""
+    total = x1 + x2
+    normed, rstd = npu_rms_norm(total, gamma, epsilon)
+    return normed, rstd, total
+
+
+@operator
+def npu_deep_norm(
+    x: Tensor,
+    gx: Tensor,
+    beta: Tensor,
+    gamma: Tensor,
+    alpha: float = 0.3,
+    epsilon: float = 1e-6,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, 1 / deviation and layer_norm of alpha * x + gx."""
+    wide = alpha * x.float() + gx.float()
+    dims = list(range(-gamma.dim(), 0))
+    mean = wide.mean(dims, keepdim=True)
+    rstd = torch.rsqrt(wide.var(dims, correction=0, keepdim=True) + epsilon)
+    return mean, rstd, ((wide - mean) * rstd * gamma + beta).to(x.dtype)
+
+
+@operator
+def npu_scaled_masked_softmax(
+    x: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False
+) -> Tensor:
+    """Return softmax of scale * x over the last dimension.
+
+    Where mask is True the exponent is -10000. fixed_triu_mask: mask what lies above
+    the diagonal instead.
+    """
+    if fixed_triu_mask:
+        mask = torch.ones_like(mask, dtype=torch.bool).triu(1)
+    scores = (x.float() * scale).masked_fill(mask.bool(), -10000.0)
+    return scores.softmax(-1).to(x.dtype)
+
+
+@operator
+def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
+    """Return gelu(x)."""
+    return functional.gelu(self, approximate=approximate)
+
+
+@operator
+def npu_fast_gelu(self: Tensor) -> Tensor:
+    """Return x * sigmoid(1.702 * x)."""
+    return self * torch.sigmoid(1.702 * self)
+
+
+@operator
+def npu_silu(self: Tensor) -> Tensor:
+    """Return silu(x)."""
+    return functional.silu(self)
+
+
+@operator
+def npu_apply_rotary_pos_emb(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _NEVER,
-    next_tockens: int = _NEVER,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
-    """Return attention, the softmax's maxima and sums, and four places unused.
+    cos: Tensor,
+    sin: Tensor,
+    layout: str = "BSND",
+    rotary_mode: str = "half",
+) -> tuple[Tensor, Tensor]:
+    """Return npu_rotary_mul of query and of key; neither is changed.
 
-    input_layout: BSH, SBH, BNSD, BSND, or TND with the ends of the sequences in
-    actual_seq_qlen and actual_seq_kvlen. atten_mask: where True, a key is hidden.
-    sparse_mode: 0 applies the mask and the band of pre_tockens and next_tockens, 1
-    the mask alone; 2 is causal from the upper left corner, 3 from the lower right
-    one. The statistics are float32 of shape (batch, heads, length, 8).
+    layout: of no effect, because cos and sin have the dimensions of query.
     """
-    if sparse_mode not in (0, 1, 2, 3):
-        raise RuntimeError(f"sparse_mode must be 0 to 3, but got {sparse_mode}")
-    if padding_mask is not None or prefix is not None:
-        raise RuntimeError("padding_mask and prefix are not supported")
-    rules = (pse, atten_mask, scale, keep_prob, pre_tockens, next_tockens, sparse_mode)
-    if input_layout == "TND":
-        if actual_seq_qlen is None or actual_seq_kvlen is None:
-            raise RuntimeError("TND needs actual_seq_qlen and actual_seq_kvlen")
-        parts = []
-        begin_q = begin_k = 0
-        for end_q, end_k in zip(actual_seq_qlen, actual_seq_kvlen, strict=True):
-            q, k, v = (
-                t[begin:end].transpose(0, 1)[None]
-                for t, begin, end in (
-                    (query, begin_q, end_q),
-                    (key, begin_k, end_k),
-                    (value, begin_k, end_k),
-                )
-            )
-            parts.append([x[0].transpose(0, 1) for x in _attention(q, k, v, *rules)])
-            begin_q, begin_k = end_q, end_k
-        result, most, total = (torch.cat(list(x)) for x in zip(*parts, strict=True))
-    else:
-        q = _to_bnsd(query, head_num, input_layout)
-        # Keys and values may have fewer heads, of the same size.
-        size = q.shape[-1]
-        k = _to_bnsd(key, key.shape[-1] // size, input_layout)
-        v = _to_bnsd(value, key.shape[-1] // size, input_layout)
-        result, most, total = _attention(q, k, v, *rules)
-        result = _from_bnsd(result, input_layout)
-    return result, most, total, query.new_empty(0), 0, 0, 0
-
-
-def _to_bnsd(x: Tensor, heads: int, layout: str) -> Tensor:
-    if layout in _TO_BNSD:
-        return x.permute(_TO_BNSD[layout])
-    if layout == "BSH":
-        return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
-    if layout == "SBH":
-        return x.reshape(*x.shape[:-1], heads, -1).permute(1, 2, 0, 3)
-    raise RuntimeError(
-        f"input_layout must be BSH, SBH, BNSD, BSND or TND, but got {layout!r}"
-    )
-
-
-def _from_bnsd(x: Tensor, layout: str) -> Tensor:
-    if layout in _TO_BNSD:
-        return x.permute(_TO_BNSD[layout])  # both are their own inverses
-    if layout == "BSH":
-        return x.transpose(1, 2).flatten(2)
-    return x.permute(2, 0, 1, 3).flatten(2)
-
-
-def _hidden(
-    q_len: int, k_len: int, mask: Tensor | None, pre: int, following: int, mode: int
-) -> tuple[Tensor | None, tuple[int, int] | None]:
-    """Return the mask and the band (before, after) that apply."""
-    if mode == 2:
-        return None, (_NEVER, 0)
-    if mode == 3:
-        return None, (_NEVER, k_len - q_len)
-    if mode == 0 and (pre != _NEVER or following != _NEVER):
-        return mask, (pre, following)
-    return mask, None
-
-
-def _attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pse: Tensor | None,
-    mask: Tensor | None,
-    scale: float,
-    keep_prob: float,
-    pre: int,
-    following: int,
-    mode: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    if q.shape[1] != k.shape[1]:
-        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-        v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
-    scores = (q @ k.transpose(-1, -2)).float() * scale
-    if pse is not None:
-        scores = scores + pse
-    mask, band = _hidden(q.shape[2], k.shape[2], mask, pre, following, mode)
-    if mask is not None:
-        scores = scores.masked_fill(mask.bool(), float("-inf"))
-    if band is not None:
-        rows = torch.arange(q.shape[2], device=q.device)[:, None]
-        columns = torch.arange(k.shape[2], device=q.device)[None]
-        far = (columns - rows > band[1]) | (rows - columns > band[0])
-        scores = scores.masked_fill(far, float("-inf"))
-    most = scores.amax(-1, keepdim=True)
-    # A row that sees nothing gives zeros.
-    powers = (scores - most.clamp_min(torch.finfo(torch.float32).min)).exp()
-    total = powers.sum(-1, keepdim=True)
-    shares = functional.dropout(powers / total.clamp_min(1e-38), 1 - keep_prob)
     return (
-        shares.to(v.dtype) @ v,
-        most.expand(*most.shape[:-1], _STATISTICS),
-        total.expand(*total.shape[:-1], _STATISTICS),
+        npu_rotary_mul(query, cos, sin, rotary_mode),
+        npu_rotary_mul(key, cos, sin, rotary_mode),
     )
+
+
+@operator
+def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return input @ weight.T + bias."""
+    return functional.linear(input, weight, bias)
+
+
+@operator
+def npu_dtype_cast(self: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the tensor as another type."""
+    return self.to(dtype)
+
+
+@operator
+def npu_transpose(
+    self: Tensor, perm: list[int], require_contiguous: bool = True
+) -> Tensor:
+    """Return the tensor with permuted dimensions, contiguous."""
+    return self.permute(perm).contiguous()
+
+
+@operator
+def npu_confusion_transpose(
+    self: Tensor, perm: list[int], shape: list[int], transpose_first: bool
+) -> Tensor:
+    """Return the tensor permuted and then reshaped, or in the other order."""
+    if transpose_first:
+        return self.permute(perm).reshape(shape)
+    return self.reshape(shape).permute(perm).contiguous()
+
+
+@operator
+def npu_one_hot(
+    self: Tensor,
+    num_classes: int = -1,
+    depth: int = 1,
+    on_value: float = 1,
+    off_value: float = 0,
+) -> Tensor:
+    """Return on_value where the new dimension's place is the class, else off_value.
+
+    num_classes: where the new dimension, of size depth, goes. A class outside of it
+    has off_value alone.
+    """
+    places = torch.arange(depth, device=self.device, dtype=self.dtype)
+    on = (self.unsqueeze(-1) == places).movedim(-1, num_classes)
+    return torch.where(on, float(on_value), float(off_value))

@@ -1,6 +1,7 @@
 """Runs a script that names "cuda" in a process of its own; it leaves its figures.
 
-On npu `npu-dispatch run --cuda` runs it. On cpu it finds no CUDA.
+On npu `npu-dispatch run` runs it, with --cuda or another option. On cpu it finds no
+CUDA.
 """
 
 import json
@@ -9,13 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-UNCHANGED = ("-m", "npu_dispatch", "run", "--cuda")
+UNCHANGED = ("-m", "npu_dispatch", "run")
 
 
-def figures_of(script, device):
+def figures_of(script, device, option="--cuda"):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures"
-        launcher = UNCHANGED if device == "npu" else ()
+        launcher = (*UNCHANGED, option) if device == "npu" else ()
         command = (sys.executable, *launcher, script, str(file))
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         told = json.loads(file.read_text())

@@ -1,1 +1,17 @@
-"""torch_npu.contrib: transfer_to_npu, which takes effect when imported."""
+"""torch_npu.contrib: functions, modules, and transfer_to_npu.
+
+transfer_to_npu takes effect when imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_dispatch.integrations.torch_npu.contrib import function, module
+
+__all__ = ["function", "module"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what is in one of the two."""
+    return getattr(function if hasattr(function, name) else module, name)
