@@ -254,9 +254,9 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
             for words, case in (
                 ("not scraped", "quiet"),
-                ("sidecar scraped without a pause", "scraped"),
-                ("another process in the sidecar's place", "other_load"),
-                ("rendered by a thread of the trainer", "in_process"),
+                ("service scraped without a pause", "scraped"),
+                ("another busy process instead of the service", "other_load"),
+                ("metrics rendered by a thread of the training process", "in_process"),
             )
         ),
     ),

@@ -1,6 +1,6 @@
 """What a scrape costs the exporter: `python bench/scrape.py [--streams 64]`.
 
-Reads and renders segments of 64 busy streams, of two processes, as the sidecar
+Reads and renders segments of 64 busy streams, of two processes, as the service
 does. One JSON line per format that a scraper may ask for.
 """
 

@@ -4,7 +4,7 @@ A trainer with 64 streams launches as fast as it can and notes how many launches
 each 10 ms held: the trace of its launch rate. The cases alternate:
 
   quiet       nobody scrapes
-  scraped     the sidecar is scraped without a pause
+  scraped     the service is scraped without a pause
   other_load  a process that never looks at the trainer burns as much: on one
               machine they share its CPUs, and the caches
   in_process  the trainer renders its own metrics in a thread, as an exporter
