@@ -10,7 +10,7 @@ RANKS = {
         "what": "prepare(), accumulation and clipping on two ranks of torchrun"
     },
     "accelerate_launch": {
-        "what": "prepare(), accumulation and clipping on two ranks of accelerate launch",
+        "what": "prepare(), accumulation, clipping on two ranks of accelerate launch",
         "launcher": "accelerate",
     },
 }
