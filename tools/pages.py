@@ -137,8 +137,7 @@ def of_night(night: Run | None) -> str:
     words = {word for name in known for word in name.split()}
     newer = [f"`{name}`" for name in CONTENTS if not words & {*name.split()}]
     if newer:
-        text += "\nThe recorded night is older than these parts: "
-        text += f"{', '.join(newer)}.\n"
+        text += f"These parts are newer than this night: {', '.join(newer)}.\n"
     return text
 
 
@@ -152,12 +151,12 @@ def of_fuzz(run: Run | None) -> str:
     text = (
         f"{counts['sequences']:,} programs, {counts['steps']:,} operations, of which "
     )
-    text += f"{counts['steps that raised']:,} raised an error.\n"
-    text += f"Unexpected differences from `cpu`: {len(run['findings'])}.\n"
+    text += f"{counts['steps that raised']:,} raised an error. "
+    text += f"Unexpected differences from `cpu`: {len(run['findings'])}. "
     for name, count in counts.items():
         if name.startswith("known: "):
             kind = name.removeprefix("known: ")
-            text += f"Expected differences of the kind `{kind}`: {count:,}.\n"
+            text += f"Expected differences of the kind `{kind}`: {count:,}. "
     text += f"The fuzzer finds {len(programs)} of {len(planted)} planted bugs"
     if programs:
         text += f", each after a median of {statistics.median(programs):,.0f} programs "
