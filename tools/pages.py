@@ -41,7 +41,7 @@ TROUBLE = ("hangs", "tasks lost", "wrong outcomes")
 INJECTED = "faults injected"
 RAISED, RIGHT = "faults that raised a typed error", "faults with the right result"
 LOST, OF_NULL = "tasks lost (driver `null`)", "tasks run on the driver null"
-# The head of a column, and the count that it shows, which 0 says that it was not run.
+# A column of the campaign, and the count that is 0 if its part was not run.
 RUN = {
     "operators run": "operators run",
     INJECTED: INJECTED,
@@ -159,8 +159,8 @@ def of_fuzz(run: Run | None) -> str:
             text += f"Expected differences of the kind `{kind}`: {count:,}. "
     text += f"The fuzzer finds {len(programs)} of {len(planted)} planted bugs"
     if programs:
-        text += f", each after a median of {statistics.median(programs):,.0f} programs "
-        text += f"(at most {max(programs):,})"
+        text += f", after a median of {statistics.median(programs):,.0f} programs "
+        text += f"per bug (at most {max(programs):,})"
     if lost := [f"`{bug['name']}`" for bug in planted if not bug["found"]]:
         text += f". Not found: {', '.join(lost)}"
     about = f"{run['cores']} cores, {run['began']} UTC, commit `{run['commit']}`"
