@@ -27,6 +27,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from steps import IN_TURN, Ended
+
 from tests.judges import reasons
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,20 +38,51 @@ BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The worst of a campaign, which the worst of all is, and not their sum.
 WORST = "/livez, slowest answer, ms"
 TROUBLE = ("hangs", "tasks lost", "wrong outcomes")
-SHOWN = (
-    "operators run",
-    "faults injected",
-    "faults that raised a typed error",
-    "faults with the right result",
-    "damaged files read",
-    "/livez requests",
-    "/livez requests answered",
-    *TROUBLE,
-)
+INJECTED = "faults injected"
+RAISED, RIGHT = "faults that raised a typed error", "faults with the right result"
+LOST, OF_NULL = "tasks lost (driver `null`)", "tasks run on the driver null"
+# A column of the campaign, and the count that is 0 if its part was not run.
+RUN = {
+    "operators run": "operators run",
+    INJECTED: INJECTED,
+    RAISED: INJECTED,
+    RIGHT: INJECTED,
+    "faults with a wrong outcome": INJECTED,
+    "damaged files read": "damaged files read",
+    "/livez requests": "/livez requests",
+    "/livez requests answered": "/livez requests",
+    LOST: OF_NULL,
+}
 # What is not kept of a campaign: it is long, and fixed before.
 LONG = ("findings", "details", "summary")
 GOAL = 0.99  # of others' tests that are right
 PARTS = 3  # of each suite
+OF_PARTS = {1: "one third", 2: "two thirds", PARTS: "all of it"}
+# What each part of a night tests.
+CONTENTS = {
+    "packages": "installs packages of the operating system",
+    "tools": "installs torch and the development tools",
+    "tools core": "installs torch and the tools; builds the C++ core and its tests",
+    "build lint": "builds the extension; checks style and types of the code",
+    "test": "C++ tests and Python tests",
+    "test-sanitizers": "C++ tests, built with TSan, and with ASan and UBSan",
+    "conformance": "PyTorch's operator database on `cpu` and on `npu`",
+    "torture": "[fault injection](#fault-injection)",
+    "compatibility": "programs of other [libraries](#libraries)",
+    "judges": "[test suites of other projects](#test-suites-of-other-projects)",
+    "test-delayed": "Python tests on a driver that ends tasks late",
+    "test-guarded": "Python tests on a driver that notes access outside of kernels",
+    "test-sanitized": "Python tests under the [race sanitizer](sanitizer.md)",
+    "test-slow-host": "Python tests; the device is idle before each line of a test",
+    "try-dev": "the setup for contributors",
+    "pythons": "a build and an import with each other version of CPython",
+    "coverage": "the share of lines that the tests run",
+    "test-undefined": "Python tests, the extension built with UBSan",
+    "test-address": "Python tests, the extension built with ASan",
+    "test-thread": "Python tests, the extension built with TSan",
+    "mutants": "bugs planted in the C++ core, which the tests have to notice",
+    "versions": "Python tests with each other version of torch",
+}
 Run = dict[str, Any]
 
 
@@ -80,21 +113,31 @@ def kept(name: str) -> Any:
 
 
 def of_night(night: Run | None) -> str:
-    """Return the table of a night's steps, and what of it was not run."""
+    """Return the table of a night's steps, and what it did not run or did not have."""
     if night is None:
         return "No night has been kept yet.\n"
-    rows = [
-        [step["step"], f"{step['seconds']:,.0f}", step["result"], step["figure"]]
+    ended = [
+        Ended(*(step[name] for name in ("step", "seconds", "status", "figure")))
         for step in night["steps"]
     ]
-    whole = sum(step["seconds"] for step in night["steps"])
-    rows.append(["all", f"{whole:,.0f}", "", ""])
-    text = table(["step", "seconds", "result", "figure"], rows)
+    rows = [
+        [f"`{e.step}`", CONTENTS[e.step], f"{e.seconds:,.0f}", e.result, e.figure]
+        for e in ended
+    ]
+    whole = sum(e.seconds for e in ended)
+    rows.append(["all parts", "", f"{whole:,.0f}", "", ""])
+    text = table(["part", "contents", "seconds", "result", "figure"], rows)
     text += f"\n{night['cores']} cores, {night['began']} UTC, commit "
     text += f"`{night['commit']}`.\n"
+    known = {*night["not_run"], *(e.step for e in ended)}
+    known |= {*IN_TURN} if known & {*IN_TURN} else set()
     if night["not_run"]:
         names = ", ".join(f"`{name}`" for name in night["not_run"])
         text += f"Not run: {names}.\n"
+    words = {word for name in known for word in name.split()}
+    newer = [f"`{name}`" for name in CONTENTS if not words & {*name.split()}]
+    if newer:
+        text += f"These parts are newer than this night: {', '.join(newer)}.\n"
     return text
 
 
@@ -104,13 +147,20 @@ def of_fuzz(run: Run | None) -> str:
         return "No run has been kept yet.\n"
     planted = run["details"]["planted"]
     programs = [bug["sequences"] for bug in planted if bug["found"]]
-    counts = (f"{count:,} {name}" for name, count in run["counts"].items())
-    text = f"{', '.join(counts)}. ".replace("sequences", "programs")
-    text = text.replace("known:", "expected differences:")
-    text += f"{len(programs)} of {len(planted)} planted bugs are found"
+    counts = run["counts"]
+    text = (
+        f"{counts['sequences']:,} programs, {counts['steps']:,} operations, of which "
+    )
+    text += f"{counts['steps that raised']:,} raised an error. "
+    text += f"Unexpected differences from `cpu`: {len(run['findings'])}. "
+    for name, count in counts.items():
+        if name.startswith("known: "):
+            kind = name.removeprefix("known: ")
+            text += f"Expected differences of the kind `{kind}`: {count:,}. "
+    text += f"The fuzzer finds {len(programs)} of {len(planted)} planted bugs"
     if programs:
         text += f", after a median of {statistics.median(programs):,.0f} programs "
-        text += f"(at most {max(programs):,})"
+        text += f"per bug (at most {max(programs):,})"
     if lost := [f"`{bug['name']}`" for bug in planted if not bug["found"]]:
         text += f". Not found: {', '.join(lost)}"
     about = f"{run['cores']} cores, {run['began']} UTC, commit `{run['commit']}`"
@@ -131,20 +181,27 @@ def of_campaign(runs: Sequence[Run] | None) -> str:
     """Return a row for each run, and one for all."""
     if not runs:
         return "No campaign has been kept yet.\n"
-    rows = [
-        [f"{run['began']} UTC", f"`{run['commit']}`", run["torch"], run["seconds"]]
-        + [run["counts"][name] for name in SHOWN]
-        for run in runs
+    rows = []
+    for run in runs:
+        about = (f"{run['began']} UTC", f"`{run['commit']}`", run["torch"])
+        rows.append([*about, f"{run['seconds'] / 60:,.0f}", *_cells(run["counts"])])
+    minutes = sum(run["seconds"] for run in runs) / 60
+    rows.append(["all runs", "", "", f"{minutes:,.0f}", *_cells(sums(runs))])
+    heads = ["began", "commit", "torch", "minutes", *RUN]
+    return table([*heads, "hangs", "wrong outcomes of all parts"], rows)
+
+
+def _cells(counts: Mapping[str, float]) -> list[str]:
+    """Return what the campaign's columns say of a run; its faults have an outcome each.
+
+    A child that hung or died has not said whether a fault was injected.
+    """
+    wrong = counts[INJECTED] - counts[RAISED] - counts[RIGHT]
+    shown = {**counts, "faults with a wrong outcome": wrong, LOST: counts["tasks lost"]}
+    cells = [
+        f"{shown[head]:,}" if counts[of] else "not run" for head, of in RUN.items()
     ]
-    whole = sums(runs)
-    seconds = sum(run["seconds"] for run in runs)
-    rows.append(["all", "", "", seconds, *(whole[name] for name in SHOWN)])
-    heads = ["began", "commit", "torch", "minutes", *SHOWN]
-    cells = (
-        [*row[:3], f"{row[3] / 60:,.0f}", *(f"{count:,}" for count in row[4:])]
-        for row in rows
-    )
-    return table(heads, cells)
+    return [*cells, f"{counts['hangs']:,}", f"{counts['wrong outcomes']:,}"]
 
 
 def of_versions(runs: Sequence[Run] | None) -> str:
@@ -189,15 +246,17 @@ def of_judges(suites: Mapping[str, Run] | None) -> str:
         for part in parts:
             counts.update(part["counts"])
         when = "<br>".join(f"{run['ended']}, `{run['commit']}`" for run in parts)
-        about = (suite["version"], f"{len(parts)} of {PARTS}", when)
+        about = (suite["version"], OF_PARTS[len(parts)], when)
         bad = (f"{counts[key]:,}" for key in ("passed", "failed", "crashed", "hung"))
         others = (f"{counts[key]:,}" for key in ("not right on cpu either", "skipped"))
         source = f"{name} ({suite['source']})"
         rows.append([source, *about, *bad, _right(counts), *others])
         ran += parts
-    heads = ["suite", "version", "thirds run", "ended (UTC), commit", "passed"]
-    heads += ["failed", "crashed", "hung", "right", "fail on cpu, too"]
-    heads.append("not applicable")
+    heads = ["suite", "version", "part of the suite that was run"]
+    heads += ["ended (UTC), commit", "passed"]
+    heads += [f"{what} on npu only" for what in ("failed", "crashed", "hung")]
+    heads.append("passed, of those that do not fail on cpu")
+    heads += ["failed on both (not counted)", "skipped (not counted)"]
     return f"{table(heads, rows)}\n{_classes(ran)}"
 
 
@@ -215,7 +274,8 @@ def of_libraries(text: str) -> str:
         for (library, version, result, date, commit), whats in programs.items()
     )
     heads = ["library", "version", "programs", "result", "date", "commit"]
-    return f"{works} of {len(rows)} programs agree with cpu.\n\n{table(heads, cells)}"
+    text = f"{works} of {len(rows)} programs give the same results on npu as on cpu."
+    return f"{text}\n\n{table(heads, cells)}"
 
 
 PAGES = ("tested_with",)

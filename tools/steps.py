@@ -80,7 +80,7 @@ class Ended:
     def result(self) -> str:
         if self.status == OUT_OF_TIME:
             return "out of time"
-        return f"failed, {self.status}" if self.status else "passed"
+        return f"failed, exit status {self.status}" if self.status else "passed"
 
 
 def make_steps(*variables: str) -> list[Step]:

@@ -7,74 +7,89 @@ import re
 # Patterns of "test: message", and why it is so. The first that fits counts.
 REASONS = {
     r"which has no quantized tensors": (
-        "the device has no quantized tensors, which torch has deprecated; the error "
-        "says what to use instead"
+        "the device does not support torch's quantized tensor types, which torch has "
+        "deprecated; the error says what to use instead"
     ),
     r"test_op_errors\[(gather|masked_fill)\]|test_advancedindex_|test_masked_scatter_"
     r"|with_tensor_of_scalarlist_overload|test_embedding_bag_out_of_bounds_idx"
     r"|test_one_hot_npu|ZeroDivisionError": (
-        "the error depends on a value in device memory, such as an index; the kernel "
-        "finds it, so it is raised late, as on a GPU"
+        "the error depends on a value in device memory, such as an index. Only the "
+        "kernel can find this error, so the call returns and a later call raises the "
+        "error, as on a GPU"
     ),
     r"tensor_indices_or_sections to be on cpu": (
-        "torch accepts the indices of tensor_split() on cpu only"
+        "torch accepts a tensor as the second argument of `tensor_split()` only if "
+        "that tensor is on cpu; the test passes one on npu"
     ),
     r"test_lazy_clone_|test_parallel_cow_": (
-        "`_lazy_clone` copies at once: the values are right, but the copy is not lazy"
+        "`torch._lazy_clone()` copies at once on npu. The values are right, but the "
+        "test expects a copy only at the first write"
     ),
     r"its kernels are those of cpu, and torch has none of this operator": (
-        "torch has kernels of this operator for CUDA only, and the error says so"
+        "npu runs torch's cpu kernels, and torch has this operator for CUDA only; the "
+        "error says so"
     ),
-    r"NPU out of memory": "the test needs more memory than the device has",
+    r"NPU out of memory": (
+        "the test needs more memory than the device of the test machine has"
+    ),
     r"test_tensor_storage_type_": (
-        "the test knows the storage classes of CUDA and torch only; those of npu are "
-        "in `torch.npu`, as in torch_npu"
+        "the test expects storage classes of `torch` or `torch.cuda`; those of npu "
+        "are in `torch.npu`, as in torch_npu"
     ),
     r"map2?_ is only implemented on CPU": (
-        "`map_` and `map2_` call Python for each element, which torch does on cpu only"
+        "`map_()` and `map2_()` call a Python function for each element; torch "
+        "implements them for cpu tensors only"
     ),
     r"_resize_output.*device set: it is on npu:0, expected npu": (
-        "torch compares device names: the test expects `npu`, the tensor has `npu:0`"
+        "torch's check compares the names of devices: the test asks for `npu`, and "
+        "the tensor is on `npu:0`"
     ),
     r"_foreach_abs_slowpath_outplace_npu_bool": (
-        "`abs` accepts bool, as on CUDA; `_foreach_abs` does not, as on cpu"
+        "the test expects `torch._foreach_abs()` to accept what `torch.abs()` "
+        "accepts. On npu `abs()` accepts bool tensors, as on CUDA, and "
+        "`_foreach_abs()` refuses them, as on cpu"
     ),
     r"has_inf-nn\.functional\.conv_transpose3d|variant\[_convolution[.\[]": (
-        "half-precision convolutions are computed in float32; that kernel skips the "
-        "padding, while torch's half-precision kernel multiplies its zeros by infinite "
-        "or NaN weights"
+        "npu computes half-precision convolutions in float32. Where weights are "
+        "infinite or NaN, torch's half-precision kernel multiplies them by the zeros "
+        "of the padding and gives NaN; the float32 kernel leaves the padding out"
     ),
     r"test_memory_format_nn_GroupNorm": (
-        "torch keeps the input's layout in the gradient of group_norm on cpu only; on "
-        "other devices the gradient is contiguous"
+        "the test expects the gradient of `group_norm` in the memory format of the "
+        "input, which torch keeps on cpu only. On npu the gradient is contiguous, as "
+        "on all other devices"
     ),
     r"test_errors_nn_Embedding_.*on the same device": (
-        "the call has two errors; the device mismatch is reported first, as for other "
-        "operators"
+        "the call of the test has a wrong dtype and tensors on two devices; npu "
+        "reports the devices first, as for other operators"
     ),
     r"test_random_from_to_.*UserWarning not triggered": (
-        "the kernel warns of bounds that the type cannot hold, so the warning is late"
+        "the kernel, not the call, finds bounds that the dtype cannot hold, so the "
+        "warning comes after the call has returned; the test no longer sees it"
     ),
     r"_ConvBackend\.Overrideable": (
-        "torch uses one backend name for the convolutions of all devices outside torch"
+        "the test expects the name of a convolution backend of cpu; torch reports "
+        "`Overrideable` for every device that is not built into torch"
     ),
     r"derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward": (
-        "torch has no second derivative of this attention kernel; on cpu the test is "
-        "skipped"
+        "torch has no second derivative of the attention kernel that npu uses; on cpu "
+        "the test is skipped"
     ),
     r"test_reference_numerics_sub_npu_complex32": (
-        "the test tolerates the rounding of this type on cpu and CUDA only; the value "
-        "equals that of cpu"
+        "the test tolerates the rounding of complex32 on cpu and CUDA only; the "
+        "result on npu equals the result on cpu"
     ),
     r"test_cholesky_inverse_errors_and_warnings": (
-        "torch's shape function gives the same warning in other words"
+        "both torch's shape function and torch's kernel warn that the result is "
+        "resized; the test expects one warning"
     ),
     r"test_upsamplingBiMode2d_nonsupported_dtypes.*uint8": (
-        "the test expects an error on every device but cpu; npu uses the cpu kernels, "
-        "which accept the call"
+        "the test expects an error for the dtype uint8 on every device except cpu; "
+        "npu uses the cpu kernels, which accept uint8"
     ),
     r"not supported on CUDA. does not match": (
-        "the test expects CUDA's message on every device but cpu"
+        "the test expects CUDA's error message on every device except cpu; npu gives "
+        "the message of cpu"
     ),
     r"test_sparse_low_level_compressed_generic_helpers": (
         "the test uses uninitialised memory as indices"

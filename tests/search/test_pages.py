@@ -81,6 +81,21 @@ def test_a_campaign_without_one_of_the_parts_still_has_every_figure():
     assert found["faults injected"] == 3
 
 
+def test_each_fault_of_the_campaign_has_one_outcome_and_what_was_not_run_is_told():
+    counts = of_parts({"faults": {"injected": 9, "raised": 4, "right": 3, "bad": []}})
+    run = {"began": "2026-01-02", "commit": "abc", "torch": "2", "seconds": 120}
+
+    heads, _, row, total = (
+        line.strip("| ").split(" | ")
+        for line in pages.of_campaign([{**run, "counts": counts}]).splitlines()
+    )
+
+    shown = dict(zip(heads, row, strict=True))
+    assert [shown[head] for head in heads if head.startswith("faults")] == [*"9432"]
+    assert shown["operators run"] == shown["/livez requests answered"] == "not run"
+    assert total[-2:] == row[-2:] == ["0", "0"]
+
+
 def test_a_fault_counts_where_a_call_failed_and_a_hang_as_neither_outcome():
     told = part.sums(7)
 
@@ -129,7 +144,7 @@ def test_a_third_that_was_not_run_and_a_rate_below_the_goal_are_told():
 
     assert pages.PARTS == judges.PARTS
     assert "| 98 | 2 | 0 | 0 | 98.00 % (goal: 99%) | 1 | 7 |" in text
-    assert "| 1 of 3 | 2026-01-01 00:00, `abc` |" in text
+    assert "| one third | 2026-01-01 00:00, `abc` |" in text
     assert "| 2 | not explained yet | `t.py::test_0` |" in text
 
 

@@ -13,6 +13,7 @@ import pytest
 from npu_dispatch.observe.segment.proc_stat import has_ended
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import pages
 import steps
 
 PASSES = "print('= 3 passed in 0.01s =')"
@@ -41,7 +42,7 @@ def test_at_night_every_step_runs_and_the_worst_status_is_told(tmp_path, capsys)
     told = kept(tmp_path)
     assert told["not_run"] == []
     assert [(s["step"], s["result"], s["figure"]) for s in told["steps"]] == [
-        ("a", "failed, 3", ""),
+        ("a", "failed, exit status 3", ""),
         ("b", "out of time", ""),
         ("c", "passed", "pytest: 3 passed"),
     ]
@@ -136,6 +137,7 @@ def test_the_makefiles_steps_come_after_what_they_all_need(monkeypatch):
     assert change[2].command == ("make", "test")
     assert night[2].command == ("make", "test", "NIGHTLY=1")
     assert {*names, "mutants", *steps.LIMITS} <= {step.name for step in night}
+    assert {step.name for step in night} <= pages.CONTENTS.keys()
 
 
 def test_as_many_nights_run_each_of_the_steps_in_turn_and_say_which(capsys):

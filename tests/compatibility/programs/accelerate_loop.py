@@ -1,4 +1,4 @@
-"""prepare(), accumulation, clipping: 8 steps."""
+"""prepare(), gradient accumulation, gradient clipping: 8 batches."""
 
 import torch
 from accelerate import Accelerator
@@ -6,9 +6,11 @@ from accelerate import Accelerator
 LIBRARY = "accelerate"
 ALIAS = True
 RANKS = {
-    "accelerate_ranks": {"what": "the same on two ranks of torchrun"},
+    "accelerate_ranks": {
+        "what": "prepare(), accumulation and clipping on two ranks of torchrun"
+    },
     "accelerate_launch": {
-        "what": "the same by `accelerate launch --num_processes 2`",
+        "what": "prepare(), accumulation, clipping on two ranks of accelerate launch",
         "launcher": "accelerate",
     },
 }

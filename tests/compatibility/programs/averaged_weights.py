@@ -1,4 +1,4 @@
-"""averages of weights: 5 steps."""
+"""a moving average of the weights over 5 training steps."""
 
 import torch
 from torch_ema import ExponentialMovingAverage

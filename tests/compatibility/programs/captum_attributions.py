@@ -1,4 +1,4 @@
-"""integrated gradients, DeepLift, Grad-CAM."""
+"""integrated gradients, saliency, DeepLift, Grad-CAM."""
 
 import torch
 from captum.attr import DeepLift, IntegratedGradients, LayerGradCam, Saliency

@@ -1,4 +1,4 @@
-"""a convolutional GAN that names cuda, the same way: 4 steps.
+"""`npu-dispatch run --cuda` with a convolutional GAN for cuda: 4 training steps.
 
 Two networks of convolutions that train each other, written for CUDA.
 """

@@ -1,4 +1,4 @@
-"""a GPT that names cuda, bf16, by `npu-dispatch run --cuda`: 8 steps, samples.
+"""`npu-dispatch run --cuda` with a GPT for cuda: 8 training steps in bf16, samples.
 
 A small GPT: mixed precision, accumulation, a schedule, samples; for CUDA.
 """

@@ -1,4 +1,4 @@
-"""a variational autoencoder that names cuda, the same way: 9 steps.
+"""`npu-dispatch run --cuda` with a variational autoencoder for cuda: 9 training steps.
 
 An autoencoder of images, written for CUDA.
 """

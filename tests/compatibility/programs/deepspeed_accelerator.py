@@ -1,4 +1,4 @@
-"""its accelerator: streams, events, generators, memory, graphs; 5 steps."""
+"""get_accelerator(): streams, events, memory, graphs, seeds; 5 training steps."""
 
 import tiny
 import torch

@@ -9,10 +9,13 @@ LIBRARY = "deepspeed"
 ALIAS = True
 RANKS = {
     "deepspeed_zero_1": {
-        "what": "ZeRO-1 on two ranks, accumulation, clipping: 8 batches",
+        "what": "ZeRO stage 1 on two ranks, gradient accumulation, clipping: 8 batches",
         "stage": 1,
     },
-    "deepspeed_zero_3": {"what": "the same with ZeRO-3", "stage": 3},
+    "deepspeed_zero_3": {
+        "what": "ZeRO stage 3 on two ranks, gradient accumulation, clipping: 8 batches",
+        "stage": 3,
+    },
 }
 
 

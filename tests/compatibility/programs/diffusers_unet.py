@@ -1,4 +1,4 @@
-"""tiny UNet: 3 steps, a DDIM loop."""
+"""a tiny UNet: 3 training steps, sampling with DDIM."""
 
 import tiny
 import torch

@@ -1,4 +1,4 @@
-"""int8 activations and weights of linear layers."""
+"""linear layers with int8 weights and int8 activations."""
 
 import torch
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_

@@ -1,4 +1,4 @@
-"""rearrange, reduce, einsum, a layer: 5 steps."""
+"""layers Rearrange and Reduce, einsum(), pack(), unpack(): 5 training steps."""
 
 import einops
 import tiny

@@ -1,4 +1,4 @@
-"""sparsemax, entmax15, its loss, gradients."""
+"""sparsemax(), entmax15(), Entmax15Loss, gradients."""
 
 import torch
 from entmax import Entmax15Loss, entmax15, sparsemax

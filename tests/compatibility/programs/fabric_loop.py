@@ -1,4 +1,4 @@
-"""Fabric: 4 steps, clipping."""
+"""Fabric: 4 training steps, gradient clipping."""
 
 import lightning
 import torch
@@ -6,7 +6,7 @@ import torch
 LIBRARY = "lightning"
 RANKS = {
     "fabric_ranks": {
-        "what": 'the same with strategy="ddp" on two devices',
+        "what": 'Fabric with strategy="ddp" on two devices',
         "launcher": "",
         "devices": 2,
         "strategy": "ddp",

@@ -1,4 +1,4 @@
-"""masked autoregressive flow: 5 steps."""
+"""a masked autoregressive flow: 5 training steps."""
 
 import tiny
 import torch

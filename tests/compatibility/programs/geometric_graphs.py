@@ -1,4 +1,4 @@
-"""GCN and GAT: 5 steps each."""
+"""GCN and GAT layers: 5 training steps each."""
 
 import torch
 from torch_geometric.nn import GATConv, GCNConv

@@ -1,4 +1,4 @@
-"""exact regression: 5 steps, a prediction."""
+"""exact Gaussian process regression: 5 training steps, a prediction."""
 
 import gpytorch
 import tiny

@@ -1,4 +1,4 @@
-"""trainer, evaluator, metrics: 12 steps."""
+"""a supervised trainer, an evaluator, metrics: 12 training steps."""
 
 import torch
 from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer

@@ -1,4 +1,4 @@
-"""blur, colours, rotation, SSIM, gradients."""
+"""blur, edges, colours, rotation, resizing, SSIM, gradients."""
 
 import kornia
 import torch

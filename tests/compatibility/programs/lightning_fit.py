@@ -1,4 +1,4 @@
-"""Trainer(accelerator=...).fit(): 8 steps."""
+"""Trainer(accelerator="npu").fit(): 8 training steps."""
 
 import lightning
 import torch
@@ -6,7 +6,7 @@ import torch
 LIBRARY = "lightning"
 RANKS = {
     "lightning_ranks": {
-        "what": 'the same with strategy="ddp" on two devices',
+        "what": 'Trainer with strategy="ddp" on two devices',
         "launcher": "",
         "devices": 2,
         "strategy": "ddp",

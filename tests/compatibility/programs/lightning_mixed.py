@@ -1,4 +1,4 @@
-"""the same with precision="bf16-mixed"."""
+"""Trainer with precision="bf16-mixed": 8 training steps."""
 
 import lightning_fit
 import torch

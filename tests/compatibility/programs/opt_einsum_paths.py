@@ -1,4 +1,4 @@
-"""contract(), an expression, gradients."""
+"""contract(), contract_expression(), gradients."""
 
 import opt_einsum
 import torch

@@ -1,4 +1,4 @@
-"""AdamWScheduleFree, Lion: 6 steps each."""
+"""AdamWScheduleFree, Lion of lion-pytorch: 6 training steps each."""
 
 import torch
 from lion_pytorch import Lion

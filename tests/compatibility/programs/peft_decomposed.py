@@ -1,4 +1,4 @@
-"""PiSSA and OLoRA on Llama: 5 steps each."""
+"""PiSSA and OLoRA on Llama: 5 training steps each."""
 
 import peft
 import tiny

@@ -1,4 +1,4 @@
-"""DoRA on Llama: 5 steps."""
+"""DoRA on Llama: 5 training steps."""
 
 import peft
 import tiny

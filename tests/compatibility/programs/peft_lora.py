@@ -1,4 +1,4 @@
-"""LoRA on Llama: 5 steps, merged."""
+"""LoRA on Llama: 5 training steps, then merge_and_unload()."""
 
 import peft
 import tiny

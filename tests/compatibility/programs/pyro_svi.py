@@ -1,4 +1,4 @@
-"""SVI: 8 steps."""
+"""stochastic variational inference (SVI): 8 training steps."""
 
 import pyro
 import torch

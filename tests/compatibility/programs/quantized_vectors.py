@@ -1,4 +1,4 @@
-"""VectorQuantize, FSQ, gradients."""
+"""VectorQuantize and FSQ, gradients."""
 
 import torch
 from vector_quantize_pytorch import FSQ, VectorQuantize

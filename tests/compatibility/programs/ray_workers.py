@@ -1,4 +1,4 @@
-"""examples/train_ray.py: 4 steps of two workers."""
+"""examples/train_ray.py: two workers, 4 training steps."""
 
 import json
 import subprocess

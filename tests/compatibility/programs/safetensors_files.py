@@ -1,4 +1,4 @@
-"""save_file(), load_file(device), slices."""
+"""save_file(), load_file(device=), a slice of a file."""
 
 import tempfile
 from pathlib import Path

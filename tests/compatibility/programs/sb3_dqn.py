@@ -1,4 +1,4 @@
-"""DQN on CartPole: 50 updates, the network's outputs."""
+"""DQN on CartPole: 50 updates; outputs of the network."""
 
 import torch
 from stable_baselines3 import DQN

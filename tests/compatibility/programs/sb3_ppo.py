@@ -1,4 +1,4 @@
-"""PPO on CartPole: one update with data from cpu, losses and weights."""
+"""PPO on CartPole: one update with rollouts from cpu; losses and weights."""
 
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure

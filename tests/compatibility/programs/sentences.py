@@ -1,4 +1,4 @@
-"""pooled BERT, cos_sim(), semantic_search()."""
+"""mean pooling of a BERT, cos_sim(), semantic_search(), gradients."""
 
 import tiny
 import torch

@@ -1,4 +1,4 @@
-"""two leaky layers in 10 steps of time, gradients."""
+"""two layers of leaky neurons over 10 time steps, gradients."""
 
 import snntorch
 import torch

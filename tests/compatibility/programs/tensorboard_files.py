@@ -1,4 +1,4 @@
-"""SummaryWriter: scalars, histograms, an image, the graph."""
+"""SummaryWriter: scalars, histograms, an image, the model's graph."""
 
 import tempfile
 

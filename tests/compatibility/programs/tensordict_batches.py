@@ -1,4 +1,4 @@
-"""TensorDict, its modules, a step."""
+"""TensorDict, TensorDictModule, gradients of a loss."""
 
 import torch
 from tensordict import TensorDict

@@ -1,4 +1,4 @@
-"""resnet18 and vit_tiny_patch16_224: 3 steps each."""
+"""resnet18 and vit_tiny_patch16_224: 3 training steps each."""
 
 import torch
 import vision_names  # noqa: F401

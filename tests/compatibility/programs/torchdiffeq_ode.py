@@ -1,4 +1,4 @@
-"""odeint() by rk4 and dopri5, adjoint, gradients."""
+"""odeint() with rk4 and with dopri5, odeint_adjoint(), gradients."""
 
 import torch
 from torchdiffeq import odeint, odeint_adjoint

@@ -1,4 +1,4 @@
-"""accuracy, F1, AUROC, MSE, a collection."""
+"""accuracy, F1, AUROC, confusion matrix, mean squared error."""
 
 import torch
 import torchmetrics

@@ -1,4 +1,4 @@
-"""GAE and ClipPPOLoss: 4 steps."""
+"""GAE and ClipPPOLoss: 4 training steps."""
 
 import tiny
 import torch

@@ -1,4 +1,4 @@
-"""sdeint() along a given path, gradients."""
+"""sdeint() along a given Brownian path, gradients."""
 
 import torch
 import torchsde

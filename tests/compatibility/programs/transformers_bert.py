@@ -1,4 +1,4 @@
-"""BERT, masked language model: 5 steps."""
+"""BERT, masked language model: 5 training steps."""
 
 import tiny
 import torch

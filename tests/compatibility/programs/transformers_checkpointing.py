@@ -1,4 +1,4 @@
-"""Llama, gradient checkpointing: 5 steps."""
+"""Llama with gradient checkpointing: 5 training steps."""
 
 import tiny
 

@@ -1,4 +1,4 @@
-"""generate(): greedy, beams; dynamic and static cache."""
+"""generate(): greedy and beam search; dynamic and static cache."""
 
 import tiny
 

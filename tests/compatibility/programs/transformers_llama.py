@@ -1,4 +1,4 @@
-"""Llama: 5 steps, sdpa and eager."""
+"""Llama: 5 training steps with sdpa attention, 5 with eager attention."""
 
 import tiny
 

@@ -1,4 +1,4 @@
-"""the same with bf16=True."""
+"""Trainer on the tiny GPT-2 with bf16=True."""
 
 import torch
 import transformers_trainer

@@ -1,4 +1,4 @@
-"""Mixtral, 4 experts: 5 steps."""
+"""Mixtral with 4 experts: 5 training steps."""
 
 import tiny
 from transformers import MixtralConfig, MixtralForCausalLM

@@ -1,4 +1,4 @@
-"""save_pretrained(), from_pretrained(device_map), the loss of both."""
+"""save_pretrained(), from_pretrained(device_map=): the loss before and after."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""T5: 5 steps."""
+"""T5: 5 training steps."""
 
 import tiny
 from transformers import T5Config, T5ForConditionalGeneration

@@ -1,4 +1,4 @@
-"""Trainer, tiny GPT-2 with tied weights, 8 steps, evaluation."""
+"""Trainer on a tiny GPT-2 with tied weights: 8 training steps, evaluation."""
 
 import tempfile
 
@@ -9,7 +9,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 LIBRARY = "transformers"
 NEEDS = ("accelerate",)
 ALIAS = True
-RANKS = {"transformers_ranks": {"what": "the same on two ranks of torchrun"}}
+RANKS = {
+    "transformers_ranks": {
+        "what": "Trainer on the tiny GPT-2 with two ranks of torchrun"
+    }
+}
 
 
 class Texts(torch.utils.data.Dataset):

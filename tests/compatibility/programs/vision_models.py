@@ -1,4 +1,4 @@
-"""transforms.v2, mobilenet_v3_small, losses and IoU of boxes."""
+"""transforms.v2, mobilenet_v3_small, IoU of boxes, two losses."""
 
 import torch
 import vision_names  # noqa: F401

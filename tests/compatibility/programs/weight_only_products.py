@@ -1,4 +1,4 @@
-"""int8 weights of linear layers."""
+"""linear layers with int8 weights."""
 
 import torch
 from torchao.quantization import Int8WeightOnlyConfig, quantize_

@@ -1,4 +1,4 @@
-"""rotary decoder: 4 steps, generate()."""
+"""a decoder with rotary embeddings: 4 training steps, generate()."""
 
 import tiny
 import torch
