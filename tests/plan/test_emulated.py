@@ -109,6 +109,30 @@ print(json.dumps([
     assert result(code) == [0, 0, 0, 0, 5, False, [0, 0], 0]
 
 
+def test_results_of_operators_that_wait_are_zeros_too(result) -> None:
+    """In all ways to read them: an operator's own result, an argument that it writes
+    or resizes, and what another operator makes of it."""
+    code = """
+x = torch.full((64, 10), 7.0, device="npu")
+_, counts = torch.unique(x, return_counts=True)
+edges, held = torch.ones(2, 3, device="npu").unbind()
+torch.histogram(x, 2, range=(1.0, 2.0), out=(torch.ones(2, device="npu"), edges))
+grown = torch.empty(0, dtype=torch.long, device="npu")
+torch.nonzero(x, out=grown)
+found = torch.bincount(torch.ones(9, dtype=torch.long, device="npu"), minlength=2)
+print(json.dumps([
+    [int(counts), counts.tolist(), torch.equal(counts, counts * 0)],
+    [edges.tolist(), edges[2].item(), held.tolist(), list(grown.shape)],
+    [found.tolist(), found[0].item(), len(found.nonzero()), bool(found.any())],
+]))
+"""
+    assert result(code) == [
+        [0, [0], True],
+        [[0, 0, 0], 0, [0, 0, 0], [0, 2]],
+        [[0, 0], 0, 0, False],
+    ]
+
+
 def test_memory_ends_where_the_spec_says(result) -> None:
     code = """
 gib = 1 << 30
