@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,7 @@ from npu_dispatch.cli.options import (
     json_options,
     program_options,
 )
+from npu_dispatch.config import cache_folder, own_python
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
@@ -24,6 +29,8 @@ __all__ = ["calibrate", "plan"]
 
 # Of the CPUs: what `calibrate` says nothing about.
 _MOST_OF_OTHERS = 0.05
+# The device that is measured where it was not.
+_HOST = "host"
 # Of a job whose network is not named.
 _TOPOLOGY = "nvl8+ib400"
 
@@ -67,6 +74,19 @@ def _network(ranks: int, name: str) -> Network:
     return Network(found, ranks)
 
 
+def _measured_host() -> str:
+    """Return the spec of this machine's CPU. It is measured once for each torch."""
+    threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
+    torch = metadata.version("torch")
+    path = cache_folder() / f"{_HOST}-{platform.node()}-{threads}-torch{torch}.toml"
+    if not path.is_file():
+        click.echo(f"measuring this machine's CPU once, into {path}", err=True)
+        command = own_python("-m", "npu_dispatch", "calibrate", str(path))
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise click.ClickException("this machine's CPU could not be measured")
+    return str(path)
+
+
 @click.command("plan", cls=Runner, options_metavar=PROGRAM)
 @click.option(
     "--device",
@@ -74,7 +94,8 @@ def _network(ranks: int, name: str) -> Network:
     "devices",
     multiple=True,
     metavar="SPEC",
-    help="Device to plan for: a name from --list, or a TOML file. May be repeated.",
+    help="Device to plan for: a name from --list, a TOML file, or `host`: this "
+    "machine's CPU, which is measured once. May be repeated.",
 )
 @click.option(
     "--list",
@@ -160,7 +181,10 @@ def plan(
 
     what, rest = what_to_run(module, args)
     try:
-        specs = [spec.load(name) for name in devices or ("a100-80gb-sxm",)]
+        specs = [
+            spec.load(_measured_host() if name == _HOST else name)
+            for name in devices or ("a100-80gb-sxm",)
+        ]
     except spec.SpecError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
     kernels = None
@@ -218,18 +242,17 @@ def plan(
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:
-    """Measure this machine's CPU and write SPEC, for `plan --device`."""
+    """Measure this machine's CPU, about a minute long, and write SPEC for `plan`."""
     import npu_dispatch
 
     npu_dispatch.register()
     from npu_dispatch.plan.bystanders import Bystanders
-    from npu_dispatch.plan.calibrate import measure, spec_text
+    from npu_dispatch.plan.calibrate import kernels, measure, spec_text
 
     bystanders = Bystanders()
-    text = spec_text(name, measure())
+    text = spec_text(name, measure(), [*kernels()])
     others = bystanders.share()
     spec.write_text(text)
-    click.echo(text)
     click.echo(f"wrote {spec}")
     if others > _MOST_OF_OTHERS:
         click.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 __all__ = ["Rule", "Spec", "SpecError", "built_in", "load", "read_file"]
 
 _TEXTS = ("name", "source", "date")
+_KERNELS = "kernels"
+_KERNEL = re.compile(r"\S+ \w+( \d+(x\d+)*)* = \d+(\.\d+)?(e[+-]\d+)?")
 
 
 class SpecError(ValueError):
@@ -67,12 +70,16 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One device. `numbers` is by table and key, in the file's units."""
+    """One device. `numbers` is by table and key, in the file's units.
+
+    `kernels` are measured times, which go before the numbers.
+    """
 
     name: str
     source: str
     date: str
     numbers: dict[str, dict[str, float]]
+    kernels: tuple[str, ...] = ()
 
     @property
     def memory(self) -> int:
@@ -124,8 +131,8 @@ def load(name: str) -> Spec:
     Raises SpecError, which names the key, what was found and what was expected.
     """
     _, said = read_file(name, built_in(), "spec", _SCHEMA)
-    name, source, date = (said.pop(key) for key in _TEXTS)
-    return Spec(name, source, date, said)
+    name, source, date, kernels = (said.pop(key) for key in (*_TEXTS, _KERNELS))
+    return Spec(name, source, date, said, kernels)
 
 
 def read_file(
@@ -149,12 +156,17 @@ def read_file(
         data = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(f"{path}: not a TOML file: {error}") from None
-    _only_known(f"{path}: ", data, sorted((*_TEXTS, *schema)))
+    _only_known(f"{path}: ", data, sorted((*_TEXTS, _KERNELS, *schema)))
     said: dict[str, Any] = {}
     for key in _TEXTS:
         said[key] = data.get(key)
         if not isinstance(said[key], str) or not said[key]:
             raise SpecError(f"{path}: {key}: found {said[key]!r}, expected a text")
+    said[_KERNELS] = tuple(data.get(_KERNELS, ()))
+    for text in said[_KERNELS]:
+        if not isinstance(text, str) or not _KERNEL.fullmatch(text):
+            expected = "a text as `calibrate` writes it"
+            raise SpecError(f"{path}: {_KERNELS}: found {text!r}, expected {expected}")
     for key, rules in schema.items():
         given = data.get(key)
         if isinstance(rules, Rule):

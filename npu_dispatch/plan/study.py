@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_dispatch.plan.kernel_times import KernelTimes
+from npu_dispatch.plan.kernel_times import Kernel, KernelTimes, Told
 from npu_dispatch.plan.report import Graph, RankTime, Report, WhatIf, analyse
 from npu_dispatch.plan.simulate import Act, Recording, Run, Simulation
 from npu_dispatch.plan.spec import Spec
@@ -29,7 +29,7 @@ _CASES = (
 # The host of a replay launches once.
 _REPLAYED = ("step in a graph", {"host": 1e9}, 1.0)
 # A recording knows the size of elements only. The more common type comes first.
-_TYPES = {
+TYPES = {
     8: ("float64", "int64"),
     4: ("float32", "int32"),
     2: ("bfloat16", "float16"),
@@ -170,9 +170,12 @@ def study(
     quiet, usual = recording.quiet()
     simulation = Simulation(quiet, spec, host_speed)
     works = recording.program.works
-    measured = [_measured_ns(work, kernels) for work in works] if kernels else []
+    times = kernels or KernelTimes(map(Kernel.of_text, spec.kernels))
+    told = [_told(work, times) for work in works]
+    exact = {i for i, found in enumerate(told) if found and found.exact}
+    measured = [found.ns if found else -1.0 for found in told]
     stated = network.ns(works, network.ranks, measured) if network else measured
-    run = simulation.run(line_of, stated)
+    run = simulation.run(line_of, stated, exact)
     seen = simulation.step_ns(stated)
     what_if = []
     for what, speeds, gain in (*_CASES, *([_REPLAYED] if captured else [])):
@@ -203,11 +206,10 @@ def study(
     return Recorded(run, report)
 
 
-def _measured_ns(work: Mapping[str, Any], kernels: KernelTimes) -> float:
-    """Return the time of a work; -1 where it was not measured."""
+def _told(work: Mapping[str, Any], kernels: KernelTimes) -> Told | None:
+    """Return the time of a work; None where nothing like it was measured."""
     if work["type"] == "work" and work["kind"] == "kernel":
-        for dtype in _TYPES.get(work["itemsize"], ()):
-            ns = kernels.ns(work["name"], work["shapes"], dtype)
-            if ns is not None:
-                return ns
-    return -1.0
+        for dtype in TYPES.get(work["itemsize"], ()):
+            if told := kernels.ns(work["name"], work["shapes"], dtype):
+                return told
+    return None
