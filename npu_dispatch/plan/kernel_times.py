@@ -9,9 +9,8 @@ import gzip
 import json
 import statistics
 import zlib
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import exp, log, prod
@@ -29,9 +28,7 @@ _RECORD = "record it with torch.profiler.profile(record_shapes=True) on the real
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 # Copies over the link are no kernels: the spec says how fast the link is.
 _OVER_LINK = ("Memcpy HtoD", "Memcpy DtoH")
-_LAUNCHES = ("_runtime", "_driver")  # cuda_runtime, privateuse1_runtime, ...
-# Where on the host something happened: a thread and a time.
-_Place = tuple[Hashable, float]
+_ON_HOST = ("cpu_op", "user_annotation")
 
 
 # As a trace names C++ types, and as c10 names scalar types, in small letters.
@@ -175,77 +172,43 @@ def _refused(path: Path, found: str, expected: str = _EXPECTED) -> KernelTimesEr
 
 
 def _calls(path: Path, events: Sequence[dict[str, Any]]) -> list[Call]:
-    calls: list[Call] = []
-    by_id: dict[int, Call | _Place] = {}  # what has an External id on the host
-    launches: dict[int, _Place] = {}  # by correlation
+    by_id: dict[int, Call] = {}
     kernels = []
     for event in events:
         category = event.get("cat", "") if event["ph"] == "X" else ""
         if category in _KERNELS:
             if not event["name"].startswith(_OVER_LINK):
                 kernels.append(event)
-        elif category == "cpu_op" and event["name"].startswith("aten::"):
-            call = _call(event)
-            calls.append(call)
-            by_id[event["args"].get("External id", -1)] = call
-        elif category in ("cpu_op", "user_annotation"):
-            by_id[event["args"].get("External id", -1)] = _place(event)
-        elif category.endswith(_LAUNCHES):
-            launches[event["args"].get("correlation", -1)] = _place(event)
+        elif category in _ON_HOST:
+            by_id[event["args"].get("External id", -1)] = _call(event)
     if not kernels:
         found = f"found no kernels in {len(events)} events"
         activity = "those of the device, and its activity, as ProfilerActivity.CUDA"
         raise _refused(path, found, activity)
+    calls = [*by_id.values()]
     if not any(call.shapes for call in calls):
         found = f'found no operator with "Input Dims" in {len(calls)} calls'
         raise _refused(path, found, "operators with their shapes")
-    by_thread = _nested(calls)
+    _nest(calls)
     for event in kernels:
-        args = event.get("args", {})
-        number, correlation = args.get("External id"), args.get("correlation")
-        # Old profilers repeat the correlation where newer ones name the operator.
-        host = by_id.get(number) if number != correlation else None
-        host = host or launches.get(correlation)
-        launcher = (
-            host if isinstance(host, Call) else host and _innermost(by_thread, *host)
-        )
-        if launcher:
+        if launcher := by_id.get(event.get("args", {}).get("External id")):
             launcher.charge(event["dur"] * 1e3)
-    return [call for call in calls if call.ns]
+    return [call for call in calls if call.ns and call.operator.startswith("aten::")]
 
 
-def _nested(calls: Sequence[Call]) -> dict[Hashable, list[Call]]:
-    """Return the calls of each thread as they began, and tell each what called it."""
-    by_thread: dict[Hashable, list[Call]] = defaultdict(list)
+def _nest(calls: Sequence[Call]) -> None:
+    """Tell each call what called it, which was under way on its thread."""
+    before: dict[Hashable, Call] = {}
     for call in sorted(calls, key=lambda call: (call.begun, -call.ended)):
-        before = by_thread[call.thread]
-        outer = before[-1] if before else None
+        outer = before.get(call.thread)
         while outer and outer.ended <= call.begun:
             outer = outer.outer
         call.outer = outer
-        before.append(call)
-    return by_thread
-
-
-def _innermost(
-    by_thread: Mapping[Hashable, list[Call]], thread: Hashable, at: float
-) -> Call | None:
-    """Return the innermost call that was under way on a thread."""
-    calls = by_thread.get(thread, [])
-    place = bisect_right(calls, at, key=lambda call: call.begun)
-    call = calls[place - 1] if place else None
-    # A clock of whole microseconds may show a launch at the end of its call.
-    while call and call.ended < at:
-        call = call.outer
-    return call
-
-
-def _place(event: dict[str, Any]) -> _Place:
-    return (event["pid"], event["tid"]), event["ts"]
+        before[call.thread] = call
 
 
 def _call(event: dict[str, Any]) -> Call:
-    thread, begun = _place(event)
+    thread, begun = (event["pid"], event["tid"]), event["ts"]
     args = event["args"]
     dims, types = args.get("Input Dims"), args.get("Input type", [])
     shapes = None if dims is None else _shapes(dims, types)

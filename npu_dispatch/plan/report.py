@@ -153,8 +153,7 @@ def analyse(
         depth_max=depths[-1],
         operators=_operators(inside, host, steps),
         blames=_blames(run, inside, host, idle_of, steps),
-        **_origins(ours),
-        **others,
+        **{**_origins(ours), **others},
     )
 
 

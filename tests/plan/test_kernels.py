@@ -45,10 +45,10 @@ class Trace:
         self.add("cpu_op", f"aten::{name}", self.at, dur, **args)
         return number
 
-    def kernel(self, us: float, *, of: int | None = None, at: float = 0.0) -> None:
-        """Add a kernel that is of an External id, or was launched at a time."""
+    def kernel(self, us: float, *, of: int | None = None) -> None:
+        """Add a kernel, which is of an External id."""
         number = len(self.events)
-        self.add("cuda_runtime", "cudaLaunchKernel", at, 1, correlation=number)
+        self.add("cuda_runtime", "cudaLaunchKernel", self.at, 1, correlation=number)
         args = {"correlation": number} | ({} if of is None else {"External id": of})
         self.add("kernel", "gemm", self.at + 1000, us, **args)
 
@@ -271,8 +271,7 @@ def test_a_call_has_the_sum_of_its_kernels(loaded):
     assert loaded(trace).ns("sum", [[8, 8]], "float32") == (5000, True)
 
 
-@pytest.mark.parametrize("by_id", [True, False])
-def test_the_innermost_operator_has_launched_a_kernel(loaded, by_id):
+def test_the_innermost_operator_has_launched_a_kernel(loaded):
     trace = Trace()
     trace.at = 100
     trace.operator("linear", [[4, 8], [2, 8], [2]], dur=50)
@@ -280,7 +279,7 @@ def test_the_innermost_operator_has_launched_a_kernel(loaded, by_id):
     trace.operator("t", [[2, 8]])
     trace.at = 130
     addmm = trace.operator("addmm", [[2], [4, 8], [8, 2]])
-    trace.kernel(7, of=addmm if by_id else None, at=135)
+    trace.kernel(7, of=addmm)
     times = loaded(trace)
     assert times.ns("aten::addmm", [[2], [4, 8], [8, 2], [4, 2]], "float32") == (
         7000,
@@ -306,33 +305,15 @@ def test_an_id_of_what_is_no_operator(loaded):
     assert times.ns("relu", [[8]], "float32") == (7000, True)
 
 
-def test_old_profilers_repeat_the_correlation(loaded):
-    trace = Trace()
-    trace.operator("relu", [[8]])
-    trace.at = 20
-    trace.operator("tanh", [[8]])
-    trace.kernel(7, at=30)  # at the end of its operator, in whole microseconds
-    trace.kernel(7, at=10)
-    args = trace.events[-1]["args"]
-    args["External id"] = args["correlation"]
-    trace.at = 40
-    trace.operator("exp", [[8]])
-    trace.events[-1]["args"]["External id"] = args["correlation"]  # by chance
-    times = loaded(trace)
-    assert times.ns("relu", [[8]], "float32") == (7000, True)
-    assert times.ns("tanh", [[8]], "float32") == (7000, True)
-    assert times.ns("exp", [[8]], "float32") is None
-
-
 def test_threads_are_apart(loaded):
     trace = Trace()
     trace.call("relu", [[8]], 5)
     trace.operator("tanh", [[8]])
     trace.events[-1]["tid"] = 3
-    trace.kernel(9, at=trace.at + 5)
+    trace.kernel(9, of=len(trace.events) - 1)
     times = loaded(trace)
-    assert times.ns("relu", [[8]], "float32") == (14000, True)
-    assert times.ns("tanh", [[8]], "float32") is None
+    assert times.ns("relu", [[8]], "float32") == (5000, True)
+    assert times.ns("tanh", [[8]], "float32") == (9000, True)
 
 
 def test_copies_over_the_link_are_no_kernels(loaded):
@@ -377,7 +358,7 @@ def test_traces_that_lack_something(tmp_path):
     number = trace.operator("relu", [[8]])
     path.write_text(trace.text())
     assert "found no kernels" in refused(path)
-    trace.kernel(5, at=500)
+    trace.kernel(5)
     path.write_text(trace.text())
     assert "no kernel that an operator with shapes launched" in refused(path)
     trace.kernel(5, of=number)

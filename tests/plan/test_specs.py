@@ -119,10 +119,8 @@ def test_its_spec_is_one_that_plan_takes(planned, monkeypatch, tmp_path: Path) -
     monkeypatch.setattr(probes, "_LEAST_S", 0.0)
     monkeypatch.setattr(probes, "_REPEATS", 2)
     monkeypatch.setattr(probes, "_TRIPS", 10)
-    monkeypatch.setattr(probes, "_ELEMENTS", (64, 1 << 12))
-    monkeypatch.setattr(probes, "_PARAMETERS", ((4, 64), (4, 128)))
-    for grid in ("_ROWS", "_WIDTHS", "_BATCHES", "_IMAGES", "_HEADS", "_LAYERS"):
-        monkeypatch.setattr(probes, grid, getattr(probes, grid)[:2])
+    for calls, grid in probes.GRIDS.items():
+        monkeypatch.setitem(probes.GRIDS, calls, grid[:2])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "new" / "cpu.toml"
 
