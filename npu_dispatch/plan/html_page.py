@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.drawing import page
-from npu_dispatch.plan.advice import advice, choice, fastest, time_text
+from npu_dispatch.plan.advice import advice, choice, time_text
 from npu_dispatch.plan.report import Report
-from npu_dispatch.plan.show import MEMORY, comparison, details, remarks
+from npu_dispatch.plan.show import comparison, details, remarks
 
 __all__ = ["write"]
 
@@ -25,30 +25,22 @@ _COLOURS = 7  # of the palette
 def write(reports: Sequence[Report], path: Path) -> None:
     """Write the page as one file, which loads nothing from elsewhere."""
     script = Path(reports[0].script).name
-    # Only what is of the chosen device is seen.
-    shown = (f":has(#device-{i}:checked) .of-{i}" for i in range(len(reports)))
     with_ranks = [report for report in reports if report.ranks]
     path.write_text(
         page(
             "plan/page.html",
             f"{script}: plan" if script else "npu-dispatch plan",
-            style=f"{_STYLE}{','.join(shown)}{{display:block}}\n",
+            style=_STYLE,
             name=script,
             whole_name=reports[0].script,
             when=time.strftime("%Y-%m-%d %H:%M"),
             choice=choice(reports),
-            best=fastest(reports) if len(reports) > 1 else None,
             comparison=comparison(reports),
-            memory=MEMORY,
             remarks=remarks(reports[0]),
-            parts=[
-                (name, colour) for name, _, colour in _parts((with_ranks or reports)[0])
-            ],
             scaling=_scaling(with_ranks) if with_ranks else None,
             devices=[
                 {
                     "report": report,
-                    "parts": _parts(report),
                     "advice": [one.text for one in advice(report)],
                     "tables": list(details(report)),
                 }
@@ -56,17 +48,6 @@ def write(reports: Sequence[Report], path: Path) -> None:
             ],
         )
     )
-
-
-def _parts(report: Report) -> list[tuple[str, float, str]]:
-    """Return the parts of a step, with their colours."""
-    parts = [
-        ("device works", report.device_bound, "--device-bound"),
-        ("device waits for launches", report.launch_bound, "--launch-bound"),
-        ("device waits behind a sync", report.sync_bound, "--blocked"),
-        ("device waits for other ranks", report.network_bound, "--host-bound"),
-    ]
-    return parts if report.ranks else parts[:-1]
 
 
 def _scaling(reports: Sequence[Report]) -> dict[str, Any]:

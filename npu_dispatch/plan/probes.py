@@ -27,10 +27,10 @@ _TRIPS = 300
 
 aten = torch.ops.aten
 # Kernels of one tensor, of two of one size, and of one and a number.
-_UNARY = ("relu", "relu_", "hardtanh", "gelu", "silu", "tanh", "sigmoid", "exp")
-_UNARY += ("log", "zero_")
-_BINARY = ("add", "add_", "sub", "sub_", "mul", "mul_", "div", "mse_loss")
-_BINARY += ("gelu_backward", "tanh_backward", "sigmoid_backward")
+_UNARY = ["relu", "relu_", "hardtanh", "gelu", "silu", "tanh", "sigmoid", "exp"]
+_UNARY += ["log", "zero_"]
+_BINARY = ["add", "add_", "sub", "sub_", "mul", "mul_", "mse_loss"]
+_BINARY += ["gelu_backward", "tanh_backward", "sigmoid_backward"]
 _WITH_NUMBER = ("mul", "div", "pow", "fill_")
 
 Call = Callable[[], object]

@@ -23,9 +23,8 @@ from npu_dispatch.plan.advice import (
 )
 from npu_dispatch.plan.report import Operator, Report
 
-__all__ = ["MEMORY", "comparison", "details", "remarks", "show", "show_list"]
+__all__ = ["comparison", "details", "remarks", "show", "show_list"]
 
-MEMORY = "peak memory"
 _MOST_ROWS = 8
 
 
@@ -49,7 +48,7 @@ def comparison(reports: Sequence[Report]) -> Table:
         "queue depth median / max": lambda r: (
             f"{r.depth_median:,.0f} / {r.depth_max:,}"
         ),
-        MEMORY: lambda r: memory_text(r.peak_allocated, r.memory, r.too_much),
+        "peak memory": lambda r: memory_text(r.peak_allocated, r.memory, r.too_much),
         "kernel times": _origin,
         "steps seen": lambda r: str(r.steps),
         "a step is": lambda r: r.step_is,

@@ -28,7 +28,6 @@ class Rule(NamedTuple):
     zero: bool = False  # whether it may be 0
     whole: bool = False
     most: float = math.inf
-    needed_by: str = ""  # the key beside which it must be there, too
 
 
 _PART = Rule(1, most=1)
@@ -37,9 +36,6 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
     "memory": {
         "gib": Rule(),
         "gb_per_s": Rule(),
-        # What touches no more than the cache holds is moved at its rate.
-        "cache_mib": Rule(0, zero=True),
-        "cache_gb_per_s": Rule(1, needed_by="cache_mib"),
     },
     "tflops": dict.fromkeys(("fp64", "fp32", "fp16", "int8"), Rule()),
     "link": {"gb_per_s": Rule(), "copy_engines": Rule(2, whole=True)},
@@ -48,8 +44,6 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
         "kernel": Rule(2, zero=True),
         "complete": Rule(4, zero=True),
         "copy": Rule(2, zero=True),
-        # Of each time step of an LSTM layer, which follow one another.
-        "step": Rule(0, zero=True),
     },
     "queues": {"concurrency": Rule(128, whole=True), "room": Rule(1024, whole=True)},
     # The part that programs reach: of what is stated above; of what other arithmetic
@@ -58,12 +52,7 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
         "arithmetic": _PART,
         "memory": _PART,
         "convolution": _PART,
-        "depthwise": _PART,
-        "attention": _PART,
         "recurrent": _PART,
-        "function": _PART,
-        "reduction": _PART,
-        "gather": _PART,
     },
 }
 
@@ -96,8 +85,6 @@ class Spec:
         values: dict[str, object] = {
             "memory": self.memory,
             "bandwidth": n["memory"]["gb_per_s"] * parts.pop("memory") / slower,
-            "cache": n["memory"]["cache_mib"] * 2**20,
-            "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
             **parts,
             "link": n["link"]["gb_per_s"] / slower,
             **{key: rate * arithmetic for key, rate in n["tflops"].items()},
@@ -188,11 +175,7 @@ def _table(where: str, given: Any, rules: Mapping[str, Rule]) -> dict[str, float
         raise SpecError(f"{where}: found {given!r}, expected a table")
     _only_known(f"{where}.", given, rules)
     return {
-        key: _number(
-            f"{where}.{key}",
-            given.get(key),
-            rule._replace(default=None) if given.get(rule.needed_by) else rule,
-        )
+        key: _number(f"{where}.{key}", given.get(key), rule)
         for key, rule in rules.items()
     }
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from interpreter import Spawned
 
 from npu_dispatch.cli import main
-from npu_dispatch.plan import bystanders, calibrate, probes
-from npu_dispatch.plan.bystanders import Bystanders, share_of_others
+from npu_dispatch.plan import calibrate, probes
 from npu_dispatch.plan.kernel_times import Kernel, KernelTimes
 from npu_dispatch.plan.spec import SpecError, built_in, load
 
@@ -80,7 +79,6 @@ def test_the_list_names_each_spec_and_imports_no_torch(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("gib = 1", "gib = 1\ncache_mib = 2"), "memory.cache_gb_per_s: found nothing"),
         (("fp32 = 1", 'fp32 = "fast"'), "tflops.fp32: found 'fast', expected a number"),
         (("fp32 = 1", ""), "tflops.fp32: found nothing, expected a number above 0"),
         (("fp32 = 1", "fp32 = 0"), "tflops.fp32: found 0, expected a number above 0"),
@@ -173,23 +171,20 @@ while True:
 """
 
 
-def stat(*seconds: float) -> Any:
-    return type(psutil.cpu_times())(*seconds, 7, 7)
+@pytest.mark.parametrize(("whole", "own", "said"), [(60, 40, "40%"), (22, 40, "")])
+def test_calibrate_says_what_others_take(
+    monkeypatch, tmp_path: Path, whole: float, own: float, said: str
+) -> None:
+    """Of two CPUs, all of which took `whole` per cent of their time."""
+    process = SimpleNamespace(cpu_percent=lambda: own)
+    fake = {"cpu_percent": lambda: whole, "cpu_count": lambda: 2}
+    for name, value in {**fake, "Process": lambda: process}.items():
+        monkeypatch.setattr(psutil, name, value)
+    monkeypatch.setattr(calibrate, "measure", dict)
+    monkeypatch.setattr(calibrate, "GRIDS", {})
 
+    done = CliRunner().invoke(main, ["calibrate", str(tmp_path / "cpu.toml")])
 
-BEFORE = stat(100, 10, 50, 1000, 20, 1, 2, 5)
-# 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
-AFTER = stat(140, 20, 55, 1020, 30, 6, 7, 10)
-
-
-def test_what_others_take_is_all_that_is_neither_idle_nor_own(monkeypatch) -> None:
-    for own_seconds, share in ((0, 0.70), (30, 0.40), (80, 0)):
-        assert share_of_others(BEFORE, AFTER, own_seconds) == pytest.approx(share)
-    assert share_of_others(BEFORE, BEFORE, 0) == 0
-
-    counters = iter((BEFORE, AFTER))
-    monkeypatch.setattr(bystanders.psutil, "cpu_times", lambda: next(counters))
-    own = iter((5.0, 35.0))
-    times = lambda: type("Times", (), {"user": next(own), "system": 1.0})  # noqa: E731
-    monkeypatch.setattr(bystanders.os, "times", times)
-    assert Bystanders().share() == pytest.approx(0.40)
+    assert done.exit_code == 0, done.output
+    assert ("Other processes used" in done.stderr) == bool(said)
+    assert said in done.stderr
