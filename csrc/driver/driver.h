@@ -34,8 +34,8 @@ const npu_driver& null_driver();
 // (docs/plan.md). Nothing is computed, and the host reads zeros.
 const npu_driver& emulated_driver();
 
-// Whether the driver in use computes nothing, and the host reads zeros. The host
-// writes no values to device memory then.
+// Whether the driver in use computes nothing, and the host reads zeros. The
+// host writes no values to device memory then.
 bool reads_zeros();
 
 // Lives while the calling thread reads or writes device memory itself, outside

@@ -31,24 +31,18 @@ _OVER_LINK = ("Memcpy HtoD", "Memcpy DtoH")
 _ON_HOST = ("cpu_op", "user_annotation")
 
 
-# As a trace names C++ types, and as c10 names scalar types, in small letters.
+# As a trace names C++ types, in small letters.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
     "long int": "int64",
-    "long": "int64",
     "int": "int32",
     "short int": "int16",
-    "short": "int16",
     "signed char": "int8",
-    "char": "int8",
     "unsigned char": "uint8",
-    "byte": "uint8",
     "complex<float>": "complex64",
-    "complexfloat": "complex64",
     "complex<double>": "complex128",
-    "complexdouble": "complex128",
 }
 
 # How far beyond the measured sizes a time is still told.
@@ -245,7 +239,7 @@ def _dtype(dims: Sequence[Any], types: Sequence[str]) -> str:
 
 
 def dtype_name(name: str) -> str:
-    """Return "float32" of "float", "torch.float32" or "Float"."""
+    """Return "float32" of "float" or "torch.float32"."""
     small = name.rpartition("::")[2].removeprefix("torch.").lower()
     return _DTYPES.get(small, small)
 

@@ -57,12 +57,11 @@ class Network:
         ]
 
     def ns(
-        self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float] = ()
+        self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float]
     ) -> list[float]:
         """Return the ns of each collective among so many ranks, and those of others."""
-        found = [ns for ns, _ in self.times(works, meant)]
-        rest = others or [-1.0] * len(found)
-        return [max(ns, other) for ns, other in zip(found, rest, strict=True)]
+        found = self.times(works, meant)
+        return [max(ns, other) for (ns, _), other in zip(found, others, strict=True)]
 
     def _time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
         kind, group = work["kind"], work["ranks"]

@@ -110,5 +110,5 @@ def alike(
         flat = flat**ranks
     sizes = [result.numel() for result in results]
     filled = flat.repeat(-(-sum(sizes) // max(len(flat), 1)))[: sum(sizes)]
-    for result, values in zip(results, filled.split(sizes), strict=True):
+    for result, values in zip(results, torch.split(filled, sizes), strict=True):
         result.copy_(values.view(result.shape))

@@ -151,7 +151,6 @@ relu 8 = 2
 relu 8 = 1 c10::BFloat16
 relu 8 -> 2000
 relu 8 -> 1000 torch.bfloat16
-relu 8 -> 1000 BFloat16
 relu 8 -> nothing float16
 # the first floating tensor tells the type
 where . 8 8x8 8x8 = 2 double bool c10::Half float

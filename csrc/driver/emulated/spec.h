@@ -14,9 +14,9 @@ namespace npu {
 // Times are in ns and rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. The
 // defaults are those of a fast device, so that the engine is what takes time.
 struct EmulatedSpec {
-  double memory = 16e9;           // bytes
-  double bandwidth = 1000;        // of device memory
-  double link = 25;               // each copy engine, to and from the host
+  double memory = 16e9;     // bytes
+  double bandwidth = 1000;  // of device memory
+  double link = 25;         // each copy engine, to and from the host
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
   // By Arithmetic: which part of the peak it reaches.
   std::array<double, 3> of_peak{1, 1, 1};
