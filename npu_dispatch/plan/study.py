@@ -108,13 +108,13 @@ def _rank_times(
     recording: Recording,
     simulation: Simulation,
     network: Network,
-    alone: Report,
+    report: Report,
     measured: Sequence[float],
 ) -> list[RankTime]:
     """Return the times of a step on 1, 2, 4... ranks, and on those of the job.
 
-    `alone` is the report of the run whose collectives take no time. `measured` are
-    times of other work, where they are known.
+    `report` is that of the job's, and `measured` are times of other work, where they
+    are known.
     """
     works = recording.program.works
     entries = recording.entries
@@ -122,9 +122,9 @@ def _rank_times(
     calls = np.bincount(launched, minlength=len(works)).tolist()
     least = simulation.step_ns(network.ns(works, 1, measured))
     parts = {
-        "device": alone.device_bound * least,
-        "launches": alone.launch_bound * least,
-        "syncs": alone.sync_bound * least,
+        "device": report.device_bound * report.step_us * 1e3,
+        "launches": report.launch_bound * report.step_us * 1e3,
+        "syncs": report.sync_bound * report.step_us * 1e3,
     }
     told = []
     for ranks in counts(network.topology, network.ranks):
@@ -198,9 +198,7 @@ def study(
         **facts,
     )
     if network is not None:
-        unlinked = simulation.run(line_of, network.ns(works, 1, measured))
-        alone = analyse(unlinked, spec.name)
-        ranks = _rank_times(quiet, simulation, network, alone, measured)
+        ranks = _rank_times(quiet, simulation, network, report, measured)
         report = replace(report, ranks=ranks)
     return Recorded(run, report)
 
