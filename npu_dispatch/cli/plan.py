@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -216,7 +217,7 @@ def plan(
         from npu_dispatch.plan import show
 
         show.show([one.report for one in recorded])
-    reports = [one.report.as_dict() for one in recorded]
+    reports = [asdict(one.report) for one in recorded]
     found = {"host_speed": host_speed, "reports": reports, "failure": failure}
     give_json(json.dumps(found, indent=2), as_json, out)
     if failure is not None:

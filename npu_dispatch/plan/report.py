@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -103,9 +103,6 @@ class Report:
     # Of a step: other ranks are waited for, and the device has nothing else to do.
     network_bound: float = 0.0
     ranks: list[RankTime] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def verdict(self) -> str:
