@@ -20,7 +20,7 @@ from npu_dispatch.cli.options import (
     json_options,
     program_options,
 )
-from npu_dispatch.config import cache_folder, own_python
+from npu_dispatch.config import cache_folder, own_python, variable
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _network(ranks: int, name: str) -> Network:
 
 def _measured_host() -> str:
     """Return the spec of this machine's CPU. It is measured once for each torch."""
-    threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
+    threads = variable("OMP_NUM_THREADS") or os.cpu_count()
     torch = metadata.version("torch")
     path = cache_folder() / f"{_HOST}-{platform.node()}-{threads}-torch{torch}.toml"
     if not path.is_file():
