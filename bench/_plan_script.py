@@ -10,7 +10,7 @@ import time
 
 import torch
 from _peers import NPU, Call
-from _plan_models import FITTED, HELD_OUT
+from _plan_models import OTHERS, TRAINED
 from _plan_stated import STATED, stated
 from steps import training_step
 
@@ -20,11 +20,11 @@ WARM_UPS = 10
 
 def program(name: str) -> Call:
     torch.manual_seed(0)
-    if name in FITTED:
-        return training_step(NPU, name, FITTED[name])
+    if name in TRAINED:
+        return training_step(NPU, name, TRAINED[name])
     if name in STATED:
         return stated(name)
-    return HELD_OUT[name]()
+    return OTHERS[name]()
 
 
 def timed(step: Call, count: int) -> float:

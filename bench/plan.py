@@ -1,10 +1,10 @@
 """How near `npu-dispatch plan` comes: its prediction of a step against the step that
 driver host takes, with a spec measured just before.
 
-The spec is fitted on some kinds of programs, and others are held out: nothing of the
-spec was chosen by them. Kernels leave a core to Python, as those of an accelerator do.
-A plan beside busy processes is compared with one alone, and programs whose time follows
-from a spec by hand with that time.
+What `calibrate` times was chosen by some kinds of programs, and others are held out.
+Kernels leave a core to Python, as those of an accelerator do. A plan beside busy
+processes is compared with one alone, and programs whose time follows from a spec by
+hand with that time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from _harness import Effort, bench, emit
 from _plan_job import real_and_planned_us
-from _plan_models import FITTED, HELD_OUT
+from _plan_models import HELD_OUT, OTHERS, TRAINED
 from _plan_stated import STATED, stated_us
 
 from npu_dispatch.plan.record import record
@@ -101,6 +101,8 @@ def compare(
         limit=plans[-1].verdict,
         real_us=round(one, 1),
         planned_us=round(other, 1),
+        measured=round(plans[-1].measured, 3),
+        interpolated=round(plans[-1].interpolated, 3),
         ratio=round(other / one, 3),
         error=round(error, 3),
     )
@@ -156,7 +158,7 @@ def main(
     os.environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) - 1, 1))
     smoke = effort is Effort.SMOKE
     steps = 3 if smoke else None
-    programs = SMOKE_PROGRAMS if smoke else (*FITTED, *HELD_OUT)
+    programs = SMOKE_PROGRAMS if smoke else (*TRAINED, *OTHERS)
     chosen = [program for program in programs if only in program]
     if chosen:
         device = load(DEVICE) if smoke else calibrated()

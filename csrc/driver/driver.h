@@ -34,6 +34,10 @@ const npu_driver& null_driver();
 // (docs/plan.md). Nothing is computed, and the host reads zeros.
 const npu_driver& emulated_driver();
 
+// Whether the driver in use computes nothing, and the host reads zeros. The
+// host writes no values to device memory then.
+bool reads_zeros();
+
 // Lives while the calling thread reads or writes device memory itself, outside
 // of tasks. Nothing that is queued uses that memory.
 class HostAccess {

@@ -123,7 +123,9 @@ void take_over(const Alias& alias, Stream& stream) {
     // The resize has queued a copy to the new block.
     if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   }
-  if (alias.cpu.const_data_ptr() == alias.memory || !alias.cpu.numel()) return;
+  if (alias.cpu.const_data_ptr() == alias.memory || !alias.cpu.numel() ||
+      reads_zeros())
+    return;
   const c10::Storage &from = alias.cpu.storage(), &to = alias.npu.storage();
   if (from.unsafeGetStorageImpl() != alias.storage) {
     host_alias(alias.npu).copy_(alias.cpu);
@@ -157,6 +159,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   // The block may have been freed while tasks that use it were still queued.
   if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   copy_flags(cpu, t);
+  if (reads_zeros()) return t;
   const HostAccess access;
   // Elements of an expanded tensor share their memory, which copy_() refuses to
   // write: it is taken over as it is.
@@ -185,7 +188,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     tell_arguments(op, stack, stream);
   const HostAccess access;
   std::vector<Alias> aliases;
-  StandIns storages(StandIns::Memory::kShared);
+  StandIns storages(reads_zeros() ? StandIns::Memory::kZeros
+                                  : StandIns::Memory::kShared);
   std::unordered_map<c10::TensorImpl*, size_t> index;
   c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +20,7 @@ from npu_dispatch.cli.options import (
     json_options,
     program_options,
 )
+from npu_dispatch.config import cache_folder, own_python, variable
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
@@ -24,6 +30,8 @@ __all__ = ["calibrate", "plan"]
 
 # Of the CPUs: what `calibrate` says nothing about.
 _MOST_OF_OTHERS = 0.05
+# The device that is measured where it was not.
+_HOST = "host"
 # Of a job whose network is not named.
 _TOPOLOGY = "nvl8+ib400"
 
@@ -67,6 +75,19 @@ def _network(ranks: int, name: str) -> Network:
     return Network(found, ranks)
 
 
+def _measured_host() -> str:
+    """Return the spec of this machine's CPU. It is measured once for each torch."""
+    threads = variable("OMP_NUM_THREADS") or os.cpu_count()
+    torch = metadata.version("torch")
+    path = cache_folder() / f"{_HOST}-{platform.node()}-{threads}-torch{torch}.toml"
+    if not path.is_file():
+        click.echo(f"measuring this machine's CPU once, into {path}", err=True)
+        command = own_python("-m", "npu_dispatch", "calibrate", str(path))
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise click.ClickException("this machine's CPU could not be measured")
+    return str(path)
+
+
 @click.command("plan", cls=Runner, options_metavar=PROGRAM)
 @click.option(
     "--device",
@@ -74,7 +95,8 @@ def _network(ranks: int, name: str) -> Network:
     "devices",
     multiple=True,
     metavar="SPEC",
-    help="Device to plan for: a name from --list, or a TOML file. May be repeated.",
+    help="Device to plan for: a name from --list, a TOML file, or `host`: this "
+    "machine's CPU, which is measured once. May be repeated.",
 )
 @click.option(
     "--list",
@@ -160,7 +182,10 @@ def plan(
 
     what, rest = what_to_run(module, args)
     try:
-        specs = [spec.load(name) for name in devices or ("a100-80gb-sxm",)]
+        specs = [
+            spec.load(_measured_host() if name == _HOST else name)
+            for name in devices or ("a100-80gb-sxm",)
+        ]
     except spec.SpecError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
     kernels = None
@@ -192,7 +217,7 @@ def plan(
         from npu_dispatch.plan import show
 
         show.show([one.report for one in recorded])
-    reports = [one.report.as_dict() for one in recorded]
+    reports = [asdict(one.report) for one in recorded]
     found = {"host_speed": host_speed, "reports": reports, "failure": failure}
     give_json(json.dumps(found, indent=2), as_json, out)
     if failure is not None:
@@ -218,18 +243,20 @@ def plan(
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:
-    """Measure this machine's CPU and write SPEC, for `plan --device`."""
+    """Measure this machine's CPU, about a minute long, and write SPEC for `plan`."""
     import npu_dispatch
 
     npu_dispatch.register()
-    from npu_dispatch.plan.bystanders import Bystanders
-    from npu_dispatch.plan.calibrate import measure, spec_text
+    import psutil
 
-    bystanders = Bystanders()
-    text = spec_text(name, measure())
-    others = bystanders.share()
+    from npu_dispatch.plan.calibrate import kernels, measure, spec_text
+
+    this = psutil.Process()
+    psutil.cpu_percent(), this.cpu_percent()  # both are counted from here
+    text = spec_text(name, measure(), [*kernels()])
+    own = this.cpu_percent() / psutil.cpu_count()
+    others = max(psutil.cpu_percent() - own, 0.0) / 100
     spec.write_text(text)
-    click.echo(text)
     click.echo(f"wrote {spec}")
     if others > _MOST_OF_OTHERS:
         click.echo(

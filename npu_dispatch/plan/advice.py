@@ -171,16 +171,9 @@ def size_text(size: float) -> str:
 
 
 def memory_text(used: int, there: int, too_much: int = 0) -> str:
-    """Return "12.3 of 80 GiB": a device's memory is mostly a round number."""
-    if too_much:
-        return f"{memory_text(used, there)}, {size_text(too_much)} too much"
-    if not there:
-        return size_text(used)
-    unit, size = _unit(there, _SIZES)
-    whole = f"{there / size:.3g} {unit}"
-    if _unit(used, _SIZES)[0] != unit:
-        return f"{size_text(used)} of {whole}"
-    return f"{_digits(used / size)} of {whole}"
+    """Return "12.3 GiB of 80.0 GiB, 3.00 GiB too much"."""
+    text = f"{size_text(used)} of {size_text(there)}" if there else size_text(used)
+    return f"{text}, {size_text(too_much)} too much" if too_much else text
 
 
 def factor_text(factor: float) -> str:

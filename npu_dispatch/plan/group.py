@@ -10,8 +10,7 @@ rank had the values of this one: that is what scripts agree on objects with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,8 +19,7 @@ from torch.distributed import ProcessGroup, distributed_c10d as dc
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_dispatch import _C, config, npu
-from npu_dispatch.plan import work as alike_ranks
-from npu_dispatch.plan.work import CoalescedWork, PlannedWork
+from npu_dispatch.plan.work import CoalescedWork, PlannedWork, alike
 
 __all__ = ["PlannedGroup", "install"]
 
@@ -78,116 +76,57 @@ class PlannedGroup(ProcessGroup):
     # Collectives.
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        def alike() -> None:
-            alike_ranks.reduce(tensors, opts, self.size())
-
-        return self._run("all_reduce", _bytes(tensors), tensors, alike)
+        return self._run("all_reduce", tensors, tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        return self._run("broadcast", _bytes(tensors), tensors)
+        return self._run("broadcast", tensors, tensors)
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        def alike() -> None:
-            if opts is None or opts.rootRank == self.rank():
-                alike_ranks.reduce(tensors, opts, self.size())
-
-        return self._run("reduce", _bytes(tensors), tensors, alike)
+        return self._run("reduce", tensors, tensors, opts)
 
     def allgather(
         self, outputs: Nested, inputs: Tensors, opts: Any = None
     ) -> PlannedWork:
-        return self._gathered("all_gather", outputs, inputs)
+        return self._run("all_gather", _flat(outputs), inputs)
 
     def all_gather_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> PlannedWork:
-        return self._gathered("all_gather", [output], [given])
+        return self._run("all_gather", [output], [given])
 
     def gather(self, outputs: Nested, inputs: Tensors, opts: Any = None) -> PlannedWork:
-        return self._gathered("gather", outputs, inputs)
-
-    def _gathered(self, kind: str, outputs: Nested, inputs: Tensors) -> PlannedWork:
-        """Let an output, of those that there are, have the tensors of all ranks."""
-        flat = _flat(outputs)
-
-        def alike() -> None:
-            for output, given in zip(outputs, inputs, strict=False):
-                alike_ranks.copy(self._parts(output), [given] * self.size())
-
-        size = _bytes(flat) or _bytes(inputs) * self.size()
-        return self._run(kind, size, flat or inputs, alike, used=inputs)
+        return self._run("gather", _flat(outputs), inputs)
 
     def reduce_scatter(
         self, outputs: Tensors, inputs: Nested, opts: Any = None
     ) -> PlannedWork:
-        return self._scattered("reduce_scatter", outputs, inputs, opts)
+        return self._run("reduce_scatter", outputs, _flat(inputs), opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> PlannedWork:
-        return self._scattered("reduce_scatter", [output], [given], opts)
+        return self._run("reduce_scatter", [output], [given], opts)
 
     def scatter(
         self, outputs: Tensors, inputs: Nested, opts: Any = None
     ) -> PlannedWork:
-        return self._scattered("scatter", outputs, inputs, opts)
-
-    def _scattered(
-        self, kind: str, outputs: Tensors, inputs: Nested, opts: Any
-    ) -> PlannedWork:
-        """Let each output have its part of an input, of those that there are."""
-        flat = _flat(inputs)
-
-        def alike() -> None:
-            for output, given in zip(outputs, inputs, strict=False):
-                alike_ranks.copy([output], [self._parts(given)[self.rank()]])
-            if kind == "reduce_scatter":
-                alike_ranks.reduce(outputs, opts, self.size())
-
-        size = _bytes(flat) or _bytes(outputs) * self.size()
-        return self._run(kind, size, outputs, alike, used=flat)
-
-    def _parts(self, tensors: torch.Tensor | Tensors) -> Sequence[torch.Tensor]:
-        """Return the part of each rank, of one tensor or of as many."""
-        if isinstance(tensors, torch.Tensor):
-            return tensors.view(self.size(), -1).unbind()
-        return tensors
+        return self._run("scatter", outputs, _flat(inputs))
 
     def alltoall(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> PlannedWork:
-        def alike() -> None:
-            alike_ranks.copy(outputs, [inputs[self.rank()]] * len(outputs))
-
-        size = max(_bytes(outputs), _bytes(inputs))
-        return self._run("all_to_all", size, outputs, alike, used=inputs)
+        return self._run("all_to_all", outputs, inputs)
 
     def all_to_all_single(
-        self,
-        output: torch.Tensor,
-        given: torch.Tensor,
-        output_sizes: list[int],
-        input_sizes: list[int],
-        opts: Any = None,
+        self, output: torch.Tensor, given: torch.Tensor, *_: Any
     ) -> PlannedWork:
-        def alike() -> None:
-            parts = alike_ranks.split(given, input_sizes, self.size())
-            of_output = alike_ranks.split(output, output_sizes, self.size())
-            alike_ranks.copy(of_output, [parts[self.rank()]] * self.size())
-
-        size = max(output.nbytes, given.nbytes)
-        return self._run("all_to_all", size, [output], alike, used=[given])
+        return self._run("all_to_all", [output], [given])
 
     def barrier(self, opts: Any = None) -> PlannedWork:
         if npu.is_current_stream_capturing():
             raise RuntimeError("hccl: barrier cannot be captured, since the host waits")
         device = torch.device("npu", npu.current_device())
         return self._launch("barrier", 0, [], self.ranks, device, host_waits=True)
-
-    def monitored_barrier(
-        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
-    ) -> None:
-        self.barrier().wait()
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> PlannedWork:
         return self._message(tensors, self.rank(), to, _SENDS)
@@ -223,31 +162,30 @@ class PlannedGroup(ProcessGroup):
         if npu.is_current_stream_capturing():
             raise RuntimeError("hccl: send and recv cannot be captured")
 
-        def alike() -> None:
-            if role == _RECEIVES:  # nobody knows what
-                for tensor in tensors:
-                    tensor.zero_()
-
         ranks = [self.ranks[source], self.ranks[to]]
-        size = _bytes(tensors)
-        return self._run("send", size, tensors, alike, ranks=ranks, role=role)
+        if tensors[0].device.type == "npu":
+            size, device = _bytes(tensors), tensors[0].device
+            return self._launch("send", size, tensors, ranks, device, role=role)
+        for tensor in tensors if role == _RECEIVES else ():  # nobody knows what
+            tensor.zero_()
+        return PlannedWork(tensors)
 
     def _run(
-        self,
-        kind: str,
-        size: int,
-        results: Tensors,
-        alike: Callable[[], None] = lambda: None,
-        *,
-        ranks: list[int] | None = None,
-        **more: Any,
+        self, kind: str, results: Tensors, given: Tensors, opts: Any = None
     ) -> PlannedWork:
-        if results and results[0].device.type == "npu":
-            return self._launch(
-                kind, size, results, ranks or self.ranks, results[0].device, **more
-            )
-        with torch.no_grad():
-            alike()
+        """Launch a collective, or do it on the CPU.
+
+        Only the root of a gather has results, and only that of a scatter is given any.
+        """
+        size = max(_bytes(results), _bytes(given))
+        if not (results and given):
+            size *= self.size()
+        results, device = results or given, (results or given)[0].device
+        if device.type == "npu":
+            return self._launch(kind, size, results, self.ranks, device, used=given)
+        at_root = kind != "reduce" or opts is None or opts.rootRank == self.rank()
+        if given and at_root:
+            alike(kind, results, given, opts, self.size(), self.rank())
         return PlannedWork(results)
 
     def _launch(
@@ -353,8 +291,7 @@ def _whole_job(
 
 def _monitored_barrier(group: Any = None, *_: Any, **__: Any) -> None:
     """Be torch's monitored_barrier for groups of any backend."""
-    group = group or dc._get_default_group()
-    group.monitored_barrier()
+    (group or dc._get_default_group()).barrier().wait()
 
 
 class _ReadsWhatWasWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from npu_dispatch.drawing import page
-from npu_dispatch.plan.advice import advice, choice, fastest, time_text
+from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.report import Report
-from npu_dispatch.plan.show import MEMORY, comparison, details, remarks
+from npu_dispatch.plan.show import comparison, details, remarks
 
 __all__ = ["write"]
 
 _STYLE = (Path(__file__).parent / "page.css").read_text()
-# Of the picture of ranks.
-_WIDE, _HIGH = 640, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, _WIDE - 20, 14, _HIGH - 40
-_COLOURS = 7  # of the palette
 
 
 def write(reports: Sequence[Report], path: Path) -> None:
     """Write the page as one file, which loads nothing from elsewhere."""
     script = Path(reports[0].script).name
-    # Only what is of the chosen device is seen.
-    shown = (f":has(#device-{i}:checked) .of-{i}" for i in range(len(reports)))
     with_ranks = [report for report in reports if report.ranks]
+    ranks = [rank for report in with_ranks for rank in report.ranks]
     path.write_text(
         page(
             "plan/page.html",
             f"{script}: plan" if script else "npu-dispatch plan",
-            style=f"{_STYLE}{','.join(shown)}{{display:block}}\n",
+            style=_STYLE,
             name=script,
             whole_name=reports[0].script,
             when=time.strftime("%Y-%m-%d %H:%M"),
             choice=choice(reports),
-            best=fastest(reports) if len(reports) > 1 else None,
             comparison=comparison(reports),
-            memory=MEMORY,
             remarks=remarks(reports[0]),
-            parts=[
-                (name, colour) for name, _, colour in _parts((with_ranks or reports)[0])
-            ],
-            scaling=_scaling(with_ranks) if with_ranks else None,
+            scaling=with_ranks,
+            longest_us=max((rank.step_us for rank in ranks), default=0.0),
             devices=[
                 {
                     "report": report,
-                    "parts": _parts(report),
                     "advice": [one.text for one in advice(report)],
                     "tables": list(details(report)),
                 }
@@ -56,64 +44,3 @@ def write(reports: Sequence[Report], path: Path) -> None:
             ],
         )
     )
-
-
-def _parts(report: Report) -> list[tuple[str, float, str]]:
-    """Return the parts of a step, with their colours."""
-    parts = [
-        ("device works", report.device_bound, "--device-bound"),
-        ("device waits for launches", report.launch_bound, "--launch-bound"),
-        ("device waits behind a sync", report.sync_bound, "--blocked"),
-        ("device waits for other ranks", report.network_bound, "--host-bound"),
-    ]
-    return parts if report.ranks else parts[:-1]
-
-
-def _scaling(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return what is where: ranks on a logarithmic axis, times from 0 on.
-
-    Of each device there is a line of the step and one of its communication.
-    """
-    ranks = sorted({rank.ranks for report in reports for rank in report.ranks})
-    top = max(rank.step_us for report in reports for rank in report.ranks)
-    step = _round_step(top / 4)
-    most = step * math.ceil(top / step)
-    decades = math.log(ranks[-1] / ranks[0]) or 1.0
-
-    def x(count: int) -> float:
-        share = math.log(count / ranks[0]) / decades
-        return round(_LEFT + share * (_RIGHT - _LEFT), 1)
-
-    def y(us: float) -> float:
-        return round(_BOTTOM - us / most * (_BOTTOM - _TOP), 1)
-
-    lines, legend = [], []
-    for i, report in enumerate(reports):
-        colour = f"--hue-{i % _COLOURS}"
-        legend.append((report.device, colour))
-        steps = [(x(rank.ranks), y(rank.step_us)) for rank in report.ranks]
-        exposed = [(x(rank.ranks), y(rank.exposed_us)) for rank in report.ranks]
-        lines += [(colour, "", steps), (colour, "exposed", exposed)]
-    told: list[tuple[float, str]] = []
-    for count in ranks:  # whose text does not lie on that of another
-        if not told or x(count) - told[-1][0] > 36:
-            told.append((x(count), f"{count:,}"))
-    return {
-        "width": _WIDE,
-        "height": _HIGH,
-        "left": _LEFT,
-        "right": _RIGHT,
-        "bottom": _BOTTOM,
-        "ranks": told,
-        "times": [
-            (y(i * step), time_text(i * step)) for i in range(round(most / step) + 1)
-        ],
-        "lines": lines,
-        "legend": legend,
-    }
-
-
-def _round_step(about: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `about`."""
-    power = 10.0 ** math.floor(math.log10(about))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))

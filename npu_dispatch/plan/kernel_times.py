@@ -1,4 +1,7 @@
-"""Measured kernel times of a run on the real device, from a trace of torch.profiler."""
+"""A table of measured kernel times, and what it says of calls that were not measured.
+
+`calibrate` fills it for this machine, and a trace of torch.profiler for another device.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import gzip
 import json
 import statistics
 import zlib
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import exp, log, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["KernelTimes", "KernelTimesError"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Kernel", "KernelTimes", "KernelTimesError", "Told"]
 
 Shape = tuple[int, ...]
 _EXPECTED = "a trace of torch.profiler (.json or .json.gz)"
@@ -23,37 +28,28 @@ _RECORD = "record it with torch.profiler.profile(record_shapes=True) on the real
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 # Copies over the link are no kernels: the spec says how fast the link is.
 _OVER_LINK = ("Memcpy HtoD", "Memcpy DtoH")
-_LAUNCHES = ("_runtime", "_driver")  # cuda_runtime, privateuse1_runtime, ...
-# Where on the host something happened: a thread and a time.
-_Place = tuple[Hashable, float]
+_ON_HOST = ("cpu_op", "user_annotation")
 
 
-# As a trace names C++ types, and as c10 names scalar types, in small letters.
+# As a trace names C++ types, in small letters.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
     "long int": "int64",
-    "long": "int64",
     "int": "int32",
     "short int": "int16",
-    "short": "int16",
     "signed char": "int8",
-    "char": "int8",
     "unsigned char": "uint8",
-    "byte": "uint8",
     "complex<float>": "complex64",
-    "complexfloat": "complex64",
     "complex<double>": "complex128",
-    "complexdouble": "complex128",
 }
 
-# How far beyond the measured amounts of work a time is still told.
+# How far beyond the measured sizes a time is still told.
 _BEYOND = log(2)
-
-# The logarithms of amounts of work and of times, by amount.
-_Curve = list[tuple[float, float]]
-
+# Of the fit at a size: measurements count by this power of their nearness, and a size
+# that they do not tell apart is taken not to change the rate.
+_NEARNESS, _DAMPING = 4, 1e-9
 
 # Operators that have another name on other devices. The number says how many of
 # their first tensors are compared: the others are a library's own.
@@ -79,6 +75,37 @@ _PRODUCTS = {
     "baddbmm": 1,
     "_addmm_activation": 1,
 }
+_LSTM = "mkldnn_rnn_layer"
+# Their tensors are a list, of any length.
+_OF_LISTS = ("_foreach_", "_fused_", "cat")
+
+
+class Kernel(NamedTuple):
+    """A measured call of an operator, or what its shapes and type are."""
+
+    operator: str
+    shapes: tuple[Shape, ...]
+    dtype: str
+    ns: float
+
+    def text(self) -> str:
+        """Return "aten::mm float32 64x32 32x8 = 5.32", whose time is in us."""
+        shapes = ("x".join(map(str, shape)) for shape in self.shapes)
+        return f"{' '.join([self.operator, self.dtype, *shapes])} = {self.ns / 1e3:.4g}"
+
+    @classmethod
+    def of_text(cls, text: str) -> Kernel:
+        called, _, us = text.partition(" = ")
+        operator, dtype, *shapes = called.split()
+        sizes = (tuple(map(int, shape.split("x"))) for shape in shapes)
+        return cls(operator, tuple(sizes), dtype, float(us) * 1e3)
+
+
+class Told(NamedTuple):
+    """A time, and whether a call of these shapes was measured; else it is between."""
+
+    ns: float
+    exact: bool
 
 
 class KernelTimesError(ValueError):
@@ -139,77 +166,43 @@ def _refused(path: Path, found: str, expected: str = _EXPECTED) -> KernelTimesEr
 
 
 def _calls(path: Path, events: Sequence[dict[str, Any]]) -> list[Call]:
-    calls: list[Call] = []
-    by_id: dict[int, Call | _Place] = {}  # what has an External id on the host
-    launches: dict[int, _Place] = {}  # by correlation
+    by_id: dict[int, Call] = {}
     kernels = []
     for event in events:
         category = event.get("cat", "") if event["ph"] == "X" else ""
         if category in _KERNELS:
             if not event["name"].startswith(_OVER_LINK):
                 kernels.append(event)
-        elif category == "cpu_op" and event["name"].startswith("aten::"):
-            call = _call(event)
-            calls.append(call)
-            by_id[event["args"].get("External id", -1)] = call
-        elif category in ("cpu_op", "user_annotation"):
-            by_id[event["args"].get("External id", -1)] = _place(event)
-        elif category.endswith(_LAUNCHES):
-            launches[event["args"].get("correlation", -1)] = _place(event)
+        elif category in _ON_HOST:
+            by_id[event["args"].get("External id", -1)] = _call(event)
     if not kernels:
         found = f"found no kernels in {len(events)} events"
         activity = "those of the device, and its activity, as ProfilerActivity.CUDA"
         raise _refused(path, found, activity)
+    calls = [*by_id.values()]
     if not any(call.shapes for call in calls):
         found = f'found no operator with "Input Dims" in {len(calls)} calls'
         raise _refused(path, found, "operators with their shapes")
-    by_thread = _nested(calls)
+    _nest(calls)
     for event in kernels:
-        args = event.get("args", {})
-        number, correlation = args.get("External id"), args.get("correlation")
-        # Old profilers repeat the correlation where newer ones name the operator.
-        host = by_id.get(number) if number != correlation else None
-        host = host or launches.get(correlation)
-        launcher = (
-            host if isinstance(host, Call) else host and _innermost(by_thread, *host)
-        )
-        if launcher:
+        if launcher := by_id.get(event.get("args", {}).get("External id")):
             launcher.charge(event["dur"] * 1e3)
-    return [call for call in calls if call.ns]
+    return [call for call in calls if call.ns and call.operator.startswith("aten::")]
 
 
-def _nested(calls: Sequence[Call]) -> dict[Hashable, list[Call]]:
-    """Return the calls of each thread as they began, and tell each what called it."""
-    by_thread: dict[Hashable, list[Call]] = defaultdict(list)
+def _nest(calls: Sequence[Call]) -> None:
+    """Tell each call what called it, which was under way on its thread."""
+    before: dict[Hashable, Call] = {}
     for call in sorted(calls, key=lambda call: (call.begun, -call.ended)):
-        before = by_thread[call.thread]
-        outer = before[-1] if before else None
+        outer = before.get(call.thread)
         while outer and outer.ended <= call.begun:
             outer = outer.outer
         call.outer = outer
-        before.append(call)
-    return by_thread
-
-
-def _innermost(
-    by_thread: Mapping[Hashable, list[Call]], thread: Hashable, at: float
-) -> Call | None:
-    """Return the innermost call that was under way on a thread."""
-    calls = by_thread.get(thread, [])
-    place = bisect_right(calls, at, key=lambda call: call.begun)
-    call = calls[place - 1] if place else None
-    # A clock of whole microseconds may show a launch at the end of its call.
-    while call and call.ended < at:
-        call = call.outer
-    return call
-
-
-def _place(event: dict[str, Any]) -> _Place:
-    return (event["pid"], event["tid"]), event["ts"]
+        before[call.thread] = call
 
 
 def _call(event: dict[str, Any]) -> Call:
-    thread, begun = _place(event)
+    thread, begun = (event["pid"], event["tid"]), event["ts"]
     args = event["args"]
     dims, types = args.get("Input Dims"), args.get("Input type", [])
     shapes = None if dims is None else _shapes(dims, types)
@@ -246,7 +239,7 @@ def _dtype(dims: Sequence[Any], types: Sequence[str]) -> str:
 
 
 def dtype_name(name: str) -> str:
-    """Return "float32" of "float", "torch.float32" or "Float"."""
+    """Return "float32" of "float" or "torch.float32"."""
     small = name.rpartition("::")[2].removeprefix("torch.").lower()
     return _DTYPES.get(small, small)
 
@@ -290,22 +283,27 @@ class KernelTimes:
     each type.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, kernels: Iterable[Kernel]) -> None:
         found: dict[tuple[str, str], dict[tuple[Shape, ...], list[float]]]
         found = defaultdict(lambda: defaultdict(list))
-        for call in calls:
-            name, most, _ = _identity(call.operator)
-            if call.shapes is not None and name not in _UNTOLD:
-                found[name, call.dtype][call.shapes[:most]].append(call.ns)
+        for operator, shapes, dtype, ns in kernels:
+            name, most, _ = _identity(operator)
+            if name not in _UNTOLD:
+                found[name, dtype][shapes[:most]].append(ns)
         self._ns = {
             key: {shapes: statistics.median(ns) for shapes, ns in of.items()}
             for key, of in found.items()
         }
         # A list of hundreds of tensors has as many beginnings to compare.
         self._counts: dict[str, set[int]] = defaultdict(set)
-        for (name, _), of in self._ns.items():
+        points: dict[tuple[str, str, int], list[tuple[float, ...]]] = defaultdict(list)
+        for (name, dtype), of in self._ns.items():
             self._counts[name].update(map(len, of))
-        self._curves = {key: _curves(key[0], of) for key, of in self._ns.items()}
+            for shapes, ns in of.items():
+                if work := _work(name, shapes):
+                    point = log(ns / work.amount), *work.sizes
+                    points[name, dtype, work.tensors].append(point)
+        self._points = {key: np.array(of) for key, of in points.items()}
 
     @classmethod
     def load(cls, path: Path) -> KernelTimes:
@@ -313,21 +311,25 @@ class KernelTimes:
 
         Raises KernelTimesError, which says what was found and what was expected.
         """
-        calls = read(path)
-        if not any(call.shapes is not None for call in calls):
+        kernels = [
+            Kernel(call.operator, call.shapes, call.dtype, call.ns)
+            for call in read(path)
+            if call.shapes is not None
+        ]
+        if not kernels:
             found = "found no kernel that an operator with shapes launched"
             alike = "operators and their kernels, without captured graphs"
             raise _refused(path, found, f"{alike}, and the CPU's activity")
-        return cls(calls)
+        return cls(kernels)
 
     def ns(
         self, operator: str, shapes: Sequence[Sequence[int]], dtype: str
-    ) -> float | None:
+    ) -> Told | None:
         """Return the time of a call, or None where none like it was measured.
 
-        Where no such call was measured, it is interpolated between calls of the same
-        operator, type and numbers of dimensions, by their amounts of work. Beyond
-        them it is told up to half and twice the work.
+        Where no such call was measured, its rate is interpolated between those of calls
+        of the same operator and type, by the logarithms of their sizes. Beyond them it
+        is told up to half and twice of each size.
         """
         name, most, writes = _identity(operator)
         given = tuple(tuple(shape) for shape in shapes if len(shape))[:most]
@@ -335,14 +337,20 @@ class KernelTimes:
         keys = [(name, dtype_name(dtype)), (name, "")]
         known = self._counts.get(name, ())
         prefixes = [given[:n] for n in _lengths(len(given), all_first) if n in known]
+        if name.startswith(_OF_LISTS):
+            prefixes = [given if all_first else given[:-1]]
         for key, prefix in product(keys, prefixes):
             if ns := self._ns.get(key, {}).get(prefix):
-                return ns
+                return Told(ns, True)
+        if _parts(name, given):
+            prefixes = [given]
         for key, prefix in product(keys, prefixes):
-            if curve := self._curves.get(key, {}).get(tuple(map(len, prefix))):
-                ns = _between(curve, _amount(name, prefix))
-                if ns is not None:
-                    return ns
+            work = _work(name, prefix)
+            points = self._points.get((*key, work.tensors)) if work else None
+            if work and points is not None:
+                rate = _between(points, np.array(work.sizes))
+                if rate is not None:
+                    return Told(work.amount * exp(rate), False)
         return None
 
 
@@ -356,60 +364,71 @@ def _lengths(given: int, all_first: bool) -> Iterator[int]:
         yield 0  # tensors of no dimension only
 
 
-def _curves(
-    name: str, measured: dict[tuple[Shape, ...], float]
-) -> dict[tuple[int, ...], _Curve]:
-    """Return a curve for each list of numbers of dimensions."""
-    points: dict[tuple[int, ...], dict[int, list[float]]]
-    points = defaultdict(lambda: defaultdict(list))
-    for shapes, ns in measured.items():
-        if work := _amount(name, shapes):
-            points[tuple(map(len, shapes))][work].append(ns)
-    return {
-        ranks: [(log(work), log(statistics.median(of[work]))) for work in sorted(of)]
-        for ranks, of in points.items()
-    }
+def _between(points: npt.NDArray[Any], at: npt.NDArray[Any]) -> float | None:
+    """Return the logarithm of ns for each amount of work at these sizes.
 
-
-def _between(curve: _Curve, work: int) -> float | None:
-    """Return the ns of an amount of work, on lines between the measured ones."""
-    if not work:
-        return None
-    at = log(work)
-    (first, least), (last, most) = curve[0], curve[-1]
-    if at in (first, last):
-        return exp(least if at == first else most)
-    # One amount does not say how the time grows with it.
-    if len(curve) == 1 or not first - _BEYOND <= at <= last + _BEYOND:
-        return None
-    place = min(max(bisect_left(curve, (at,)), 1), len(curve) - 1)
-    (x, y), (x_after, y_after) = curve[place - 1 : place + 1]
-    slope = (y_after - y) / (x_after - x)
-    if first < at < last:
-        return exp(y + slope * (at - x))
-    # Beyond the ends, chance is not to make it fall or grow faster than the work.
-    slope = min(max(slope, 0.0), 1.0)
-    return exp(
-        least + slope * (at - first) if at < first else most + slope * (at - last)
-    )
-
-
-def _amount(name: str, shapes: Sequence[Shape]) -> int:
-    """Return a number that the time of large calls is proportional to.
-
-    It is the number of multiplications of matrix products, of convolutions without
-    strides and of attention; of other operators, that of elements.
+    A point is that of a measured call, and its sizes. The plane is fitted that is
+    nearest to the points, of which those count most that are near.
     """
-    counted, backward = 0, name.endswith("_backward")
-    none: Shape = ()
+    rates, sizes = points[:, 0], points[:, 1:]
+    low, high = sizes.min(0), sizes.max(0)
+    # One measurement does not say how the time grows.
+    if len(rates) < 2 or (at < low - _BEYOND).any() or (at > high + _BEYOND).any():
+        return None
+    inside = at.clip(low, high)
+    away = sizes - inside
+    weights = 1 / (np.linalg.norm(sizes - at, axis=1) + 1e-3) ** _NEARNESS
+    weights /= weights.sum()
+    columns = np.hstack([np.ones((len(rates), 1)), away]) * np.sqrt(weights)[:, None]
+    damping = np.diag([0.0] + [_DAMPING] * len(at))
+    wanted = columns.T @ (rates * np.sqrt(weights))
+    rate, *slopes = np.linalg.solve(columns.T @ columns + damping, wanted)
+    # Beyond the ends, chance is not to make it fall or grow faster than the work.
+    return float(rate + np.clip(slopes, -1, 0) @ (at - inside))
+
+
+class _Work(NamedTuple):
+    amount: float  # which the time of large calls is proportional to
+    sizes: tuple[float, ...]  # what the rate depends on, as logarithms
+    tensors: int = 0  # calls with other numbers of tensors are not compared
+
+
+def _work(name: str, shapes: Sequence[Shape]) -> _Work | None:
+    """Return the work of a call; None where it has none."""
+    if parts := _parts(name, shapes):
+        return _Work(prod(parts), tuple(log(part) for part in parts))
+    elements = sum(prod(shape) for shape in shapes)
+    if not elements:
+        return None
+    if name.startswith(_OF_LISTS):
+        return _Work(elements, (log(elements), log(len(shapes))))
+    return _Work(elements, (log(elements),), len(shapes))
+
+
+def _parts(name: str, given: Sequence[Shape]) -> list[int]:
+    """Return the factors of the number of multiplications; [] of other operators."""
+    shapes: list[Shape] = [*given, (), (), ()]
+    backward = name.endswith("_backward")
+    found: list[int] = []
     if name in _PRODUCTS:
-        a, b, *_ = [*shapes[_PRODUCTS[name] :], none, none]
-        counted = prod(a) * b[-1] if b else 0
+        a, b, *_ = shapes[_PRODUCTS[name] :]
+        found = [*a, b[-1]] if b else []
     elif name in ("convolution", "convolution_backward"):
-        # Of the input, or the gradient of the output, and the weight.
-        a, b, *_ = [*shapes[:: 2 if backward else 1], none, none]
-        counted = prod(a) * prod(b) // max(a[1], 1) if b and len(a) > 2 else 0
+        result, image, weight = shapes[:3] if backward else (shapes[0], *shapes[:2])
+        wide = [shape for shape in shapes if len(shape) == len(image)]
+        if len(wide) < 2 or len(image) < 3 or len(weight) < 3:
+            return []
+        if not backward:
+            result = wide[-1] if len(wide) > 2 else image
+        groups = max(image[1] // max(weight[1], 1), 1)
+        pixels = result[0] * prod(result[2:])
+        found = [pixels, weight[1], weight[0] // groups, groups, prod(weight[2:])]
+        if backward:
+            found[0] *= max(len(wide) - 3, 0) or 2  # results that are wanted
     elif name.startswith(_ATTENTION):
-        a, b, *_ = [*shapes[1 if backward else 0 :], none, none]
-        counted = prod(a) * b[-2] if len(b) > 1 else 0
-    return counted or sum(prod(shape) for shape in shapes)
+        q, k, *_ = shapes[1 if backward else 0 :]
+        found = [prod(q[:-2]), *q[-2:], k[-2]] if len(k) > 1 else []
+    elif name.startswith(_LSTM):
+        x, weight = shapes[:2]
+        found = [*x, weight[0]] if len(x) > 2 else []
+    return found if all(found) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,10 @@ class Operator:
     calls: float  # a step
     device_us: float  # a step
     host_us: float  # a step: from its launch to the next one
-    measured: float = 0.0  # of its time on the device: the part that was measured
+    # Of its time on the device: the parts that were measured and interpolated. The rest
+    # is modelled.
+    measured: float = 0.0
+    interpolated: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,12 @@ class Report:
     memory: int = 0  # bytes that the device has
     too_much: int = 0  # bytes that the program wants beyond them
     too_much_at: str = ""  # the line that wanted the first of them
-    measured: float = 0.0  # of the device's time: the part with measured kernels
+    # Of the device's time: the parts whose kernels were measured, and interpolated.
+    measured: float = 0.0
+    interpolated: float = 0.0
     # Of a step: other ranks are waited for, and the device has nothing else to do.
     network_bound: float = 0.0
     ranks: list[RankTime] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def verdict(self) -> str:
@@ -148,8 +150,7 @@ def analyse(
         depth_max=depths[-1],
         operators=_operators(inside, host, steps),
         blames=_blames(run, inside, host, idle_of, steps),
-        measured=_measured(ours),
-        **others,
+        **{**_origins(ours), **others},
     )
 
 
@@ -177,11 +178,13 @@ def _length(spans: Iterable[_Span]) -> float:
     return sum(last - first for first, last in spans)
 
 
-def _measured(tasks: Iterable[Task]) -> float:
-    """Return which part of the tasks' time was measured on a device."""
-    took = [(task.measured, task.ended - task.started) for task in tasks]
-    total = sum(ns for _, ns in took)
-    return sum(ns for measured, ns in took if measured) / total if total else 0.0
+def _origins(tasks: Sequence[Task]) -> dict[str, float]:
+    """Return which parts of the tasks' time were measured and interpolated."""
+    total = sum(task.ended - task.started for task in tasks) or 1.0
+    return {
+        origin: sum(getattr(t, origin) * (t.ended - t.started) for t in tasks) / total
+        for origin in ("measured", "interpolated")
+    }
 
 
 def _idle(
@@ -233,7 +236,7 @@ def _operators(
         device = sum(task.ended - task.started for task in ran)
         host = sum(took for _, took in of)
         per_step = len(of) / steps, device / steps / 1e3, host / steps / 1e3
-        rows.append(Operator(name, *per_step, _measured(ran)))
+        rows.append(Operator(name, *per_step, **_origins(ran)))
     return sorted(rows, key=lambda row: -row.device_us)
 
 

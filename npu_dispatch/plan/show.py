@@ -23,9 +23,8 @@ from npu_dispatch.plan.advice import (
 )
 from npu_dispatch.plan.report import Operator, Report
 
-__all__ = ["MEMORY", "comparison", "details", "remarks", "show", "show_list"]
+__all__ = ["comparison", "details", "remarks", "show", "show_list"]
 
-MEMORY = "peak memory"
 _MOST_ROWS = 8
 
 
@@ -49,14 +48,14 @@ def comparison(reports: Sequence[Report]) -> Table:
         "queue depth median / max": lambda r: (
             f"{r.depth_median:,.0f} / {r.depth_max:,}"
         ),
-        MEMORY: lambda r: memory_text(r.peak_allocated, r.memory, r.too_much),
-        "kernel times": lambda r: _origin(r.measured),
+        "peak memory": lambda r: memory_text(r.peak_allocated, r.memory, r.too_much),
+        "kernel times": _origin,
         "steps seen": lambda r: str(r.steps),
         "a step is": lambda r: r.step_is,
     }
     if not any(r.ranks for r in reports):
         del figures["device waits for other ranks"]
-    if not any(r.measured for r in reports):
+    if not any(r.measured or r.interpolated for r in reports):
         del figures["kernel times"]
     return Table(
         "plan",
@@ -103,7 +102,7 @@ def details(report: Report) -> Iterator[Table]:
     if report.blames:
         yield _lines(report)
     # A mark on each of them would tell nothing.
-    marks = report.measured > 0
+    marks = report.measured + report.interpolated > 0
     by_host = sorted(report.operators, key=lambda row: -row.host_us)
     shown = dict.fromkeys([*report.operators[:_MOST_ROWS], *by_host[:_MOST_ROWS]])
     yield Table(
@@ -147,14 +146,16 @@ def _cells(operator: Operator) -> tuple[str, ...]:
         f"{operator.calls:,.1f}",
         time_text(operator.device_us),
         time_text(operator.host_us),
-        _origin(operator.measured),
+        _origin(operator),
     )
 
 
-def _origin(measured: float) -> str:
-    if measured in (0, 1):
-        return "measured" if measured else "modelled"
-    return f"{measured:.0%} measured"
+def _origin(of: Report | Operator) -> str:
+    """Return "62% measured, 30% interpolated, 8% modelled"."""
+    rest = 1 - of.measured - of.interpolated
+    parts = {"measured": of.measured, "interpolated": of.interpolated, "modelled": rest}
+    named = [(f"{part:.0%}", name) for name, part in parts.items() if part >= 0.005]
+    return ", ".join(" ".join(one) for one in named) if named[1:] else named[0][1]
 
 
 def _console() -> Console:

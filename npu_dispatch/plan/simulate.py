@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -130,7 +130,10 @@ class Task:
     after: tuple[tuple[int, int], int] | None = None
     where: str = "?"  # the line that launched it
     collective: bool = False
-    measured: bool = False  # its time is that of a device, and not of a spec
+    # How much of its time was measured on a device, or interpolated between such times:
+    # 1 or 0. Else it is modelled: that of a spec.
+    measured: int = 0
+    interpolated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +210,16 @@ class Simulation:
         ends = steps["device"]
         return float(ends[-1] - ends[0]) / (len(ends) - 1)
 
-    def run(self, line_of: Callable[[int], str], stated: Sequence[float] = ()) -> Run:
-        """Return what the steps do once queues are as full as they become."""
+    def run(
+        self,
+        line_of: Callable[[int], str],
+        stated: Sequence[float] = (),
+        exact: Collection[int] = (),
+    ) -> Run:
+        """Return what the steps do once queues are as full as they become.
+
+        `exact` are the works whose stated time was measured, and not interpolated.
+        """
         tasks, waits, steps = self._simulated(stated, 1.0, 1.0, 1.0)
         first, last = steps["host"][0], steps["host"][-1]
         # Of the time before, what may still be under way.
@@ -224,6 +235,7 @@ class Simulation:
             stream, what, site, depth, after_number, after_stream, _ = which
             work = works[what] if what != _NO_WORK else None
             collective = bool(work and work["type"] == "collective")
+            told = what < len(stated) and stated[what] >= 0 and not collective
             return Task(
                 name=(work["name"] or "record") if work else "wait",
                 stream=streams[stream],
@@ -236,7 +248,8 @@ class Simulation:
                 after=(streams[after_stream], after_number) if after_number else None,
                 where=lines[site],
                 collective=collective,
-                measured=what < len(stated) and stated[what] >= 0 and not collective,
+                measured=int(told and what in exact),
+                interpolated=int(told and what not in exact),
             )
 
         return Run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 __all__ = ["Rule", "Spec", "SpecError", "built_in", "load", "read_file"]
 
 _TEXTS = ("name", "source", "date")
+_KERNELS = "kernels"
+_KERNEL = re.compile(r"\S+ \w+( \d+(x\d+)*)* = \d+(\.\d+)?(e[+-]\d+)?")
 
 
 class SpecError(ValueError):
@@ -25,7 +28,6 @@ class Rule(NamedTuple):
     zero: bool = False  # whether it may be 0
     whole: bool = False
     most: float = math.inf
-    needed_by: str = ""  # the key beside which it must be there, too
 
 
 _PART = Rule(1, most=1)
@@ -34,9 +36,6 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
     "memory": {
         "gib": Rule(),
         "gb_per_s": Rule(),
-        # What touches no more than the cache holds is moved at its rate.
-        "cache_mib": Rule(0, zero=True),
-        "cache_gb_per_s": Rule(1, needed_by="cache_mib"),
     },
     "tflops": dict.fromkeys(("fp64", "fp32", "fp16", "int8"), Rule()),
     "link": {"gb_per_s": Rule(), "copy_engines": Rule(2, whole=True)},
@@ -45,8 +44,6 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
         "kernel": Rule(2, zero=True),
         "complete": Rule(4, zero=True),
         "copy": Rule(2, zero=True),
-        # Of each time step of an LSTM layer, which follow one another.
-        "step": Rule(0, zero=True),
     },
     "queues": {"concurrency": Rule(128, whole=True), "room": Rule(1024, whole=True)},
     # The part that programs reach: of what is stated above; of what other arithmetic
@@ -55,24 +52,23 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
         "arithmetic": _PART,
         "memory": _PART,
         "convolution": _PART,
-        "depthwise": _PART,
-        "attention": _PART,
         "recurrent": _PART,
-        "function": _PART,
-        "reduction": _PART,
-        "gather": _PART,
     },
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One device. `numbers` is by table and key, in the file's units."""
+    """One device. `numbers` is by table and key, in the file's units.
+
+    `kernels` are measured times, which go before the numbers.
+    """
 
     name: str
     source: str
     date: str
     numbers: dict[str, dict[str, float]]
+    kernels: tuple[str, ...] = ()
 
     @property
     def memory(self) -> int:
@@ -89,8 +85,6 @@ class Spec:
         values: dict[str, object] = {
             "memory": self.memory,
             "bandwidth": n["memory"]["gb_per_s"] * parts.pop("memory") / slower,
-            "cache": n["memory"]["cache_mib"] * 2**20,
-            "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
             **parts,
             "link": n["link"]["gb_per_s"] / slower,
             **{key: rate * arithmetic for key, rate in n["tflops"].items()},
@@ -124,8 +118,8 @@ def load(name: str) -> Spec:
     Raises SpecError, which names the key, what was found and what was expected.
     """
     _, said = read_file(name, built_in(), "spec", _SCHEMA)
-    name, source, date = (said.pop(key) for key in _TEXTS)
-    return Spec(name, source, date, said)
+    name, source, date, kernels = (said.pop(key) for key in (*_TEXTS, _KERNELS))
+    return Spec(name, source, date, said, kernels)
 
 
 def read_file(
@@ -149,12 +143,17 @@ def read_file(
         data = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(f"{path}: not a TOML file: {error}") from None
-    _only_known(f"{path}: ", data, sorted((*_TEXTS, *schema)))
+    _only_known(f"{path}: ", data, sorted((*_TEXTS, _KERNELS, *schema)))
     said: dict[str, Any] = {}
     for key in _TEXTS:
         said[key] = data.get(key)
         if not isinstance(said[key], str) or not said[key]:
             raise SpecError(f"{path}: {key}: found {said[key]!r}, expected a text")
+    said[_KERNELS] = tuple(data.get(_KERNELS, ()))
+    for text in said[_KERNELS]:
+        if not isinstance(text, str) or not _KERNEL.fullmatch(text):
+            expected = "a text as `calibrate` writes it"
+            raise SpecError(f"{path}: {_KERNELS}: found {text!r}, expected {expected}")
     for key, rules in schema.items():
         given = data.get(key)
         if isinstance(rules, Rule):
@@ -176,11 +175,7 @@ def _table(where: str, given: Any, rules: Mapping[str, Rule]) -> dict[str, float
         raise SpecError(f"{where}: found {given!r}, expected a table")
     _only_known(f"{where}.", given, rules)
     return {
-        key: _number(
-            f"{where}.{key}",
-            given.get(key),
-            rule._replace(default=None) if given.get(rule.needed_by) else rule,
-        )
+        key: _number(f"{where}.{key}", given.get(key), rule)
         for key, rule in rules.items()
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_dispatch.plan.kernel_times import KernelTimes
+from npu_dispatch.plan.kernel_times import Kernel, KernelTimes, Told
 from npu_dispatch.plan.report import Graph, RankTime, Report, WhatIf, analyse
 from npu_dispatch.plan.simulate import Act, Recording, Run, Simulation
 from npu_dispatch.plan.spec import Spec
@@ -29,7 +29,7 @@ _CASES = (
 # The host of a replay launches once.
 _REPLAYED = ("step in a graph", {"host": 1e9}, 1.0)
 # A recording knows the size of elements only. The more common type comes first.
-_TYPES = {
+TYPES = {
     8: ("float64", "int64"),
     4: ("float32", "int32"),
     2: ("bfloat16", "float16"),
@@ -57,12 +57,11 @@ class Network:
         ]
 
     def ns(
-        self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float] = ()
+        self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float]
     ) -> list[float]:
         """Return the ns of each collective among so many ranks, and those of others."""
-        found = [ns for ns, _ in self.times(works, meant)]
-        rest = others or [-1.0] * len(found)
-        return [max(ns, other) for ns, other in zip(found, rest, strict=True)]
+        found = self.times(works, meant)
+        return [max(ns, other) for (ns, _), other in zip(found, others, strict=True)]
 
     def _time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
         kind, group = work["kind"], work["ranks"]
@@ -109,13 +108,13 @@ def _rank_times(
     recording: Recording,
     simulation: Simulation,
     network: Network,
-    alone: Report,
+    report: Report,
     measured: Sequence[float],
 ) -> list[RankTime]:
     """Return the times of a step on 1, 2, 4... ranks, and on those of the job.
 
-    `alone` is the report of the run whose collectives take no time. `measured` are
-    times of other work, where they are known.
+    `report` is that of the job's, and `measured` are times of other work, where they
+    are known.
     """
     works = recording.program.works
     entries = recording.entries
@@ -123,9 +122,9 @@ def _rank_times(
     calls = np.bincount(launched, minlength=len(works)).tolist()
     least = simulation.step_ns(network.ns(works, 1, measured))
     parts = {
-        "device": alone.device_bound * least,
-        "launches": alone.launch_bound * least,
-        "syncs": alone.sync_bound * least,
+        "device": report.device_bound * report.step_us * 1e3,
+        "launches": report.launch_bound * report.step_us * 1e3,
+        "syncs": report.sync_bound * report.step_us * 1e3,
     }
     told = []
     for ranks in counts(network.topology, network.ranks):
@@ -170,9 +169,12 @@ def study(
     quiet, usual = recording.quiet()
     simulation = Simulation(quiet, spec, host_speed)
     works = recording.program.works
-    measured = [_measured_ns(work, kernels) for work in works] if kernels else []
+    times = kernels or KernelTimes(map(Kernel.of_text, spec.kernels))
+    told = [_told(work, times) for work in works]
+    exact = {i for i, found in enumerate(told) if found and found.exact}
+    measured = [found.ns if found else -1.0 for found in told]
     stated = network.ns(works, network.ranks, measured) if network else measured
-    run = simulation.run(line_of, stated)
+    run = simulation.run(line_of, stated, exact)
     seen = simulation.step_ns(stated)
     what_if = []
     for what, speeds, gain in (*_CASES, *([_REPLAYED] if captured else [])):
@@ -196,18 +198,15 @@ def study(
         **facts,
     )
     if network is not None:
-        unlinked = simulation.run(line_of, network.ns(works, 1, measured))
-        alone = analyse(unlinked, spec.name)
-        ranks = _rank_times(quiet, simulation, network, alone, measured)
+        ranks = _rank_times(quiet, simulation, network, report, measured)
         report = replace(report, ranks=ranks)
     return Recorded(run, report)
 
 
-def _measured_ns(work: Mapping[str, Any], kernels: KernelTimes) -> float:
-    """Return the time of a work; -1 where it was not measured."""
+def _told(work: Mapping[str, Any], kernels: KernelTimes) -> Told | None:
+    """Return the time of a work; None where nothing like it was measured."""
     if work["type"] == "work" and work["kind"] == "kernel":
-        for dtype in _TYPES.get(work["itemsize"], ()):
-            ns = kernels.ns(work["name"], work["shapes"], dtype)
-            if ns is not None:
-                return ns
-    return -1.0
+        for dtype in TYPES.get(work["itemsize"], ()):
+            if told := kernels.ns(work["name"], work["shapes"], dtype):
+                return told
+    return None

@@ -8,18 +8,13 @@ the link inside hosts, A and B of the one across. Logarithms are rounded up. Whe
 ranks of a host send across at once, they share its links, which makes B larger.
 
 - ring: (n - 1) * (a + s/n * b), or the same of A and B if that is more, since each
-  step waits for the slower link. What goes from one rank to all, or back, goes from
-  rank to rank by pieces: (sqrt((n - 2) * a) + sqrt(s * b)) ** 2 with the best number.
-- tree: log2 k * (a + s * b) + log2 m * (A + s * B). To scatter or gather, each step
-  has half of the bytes of the one before:
-  log2 k * a + (k - 1)/n * s * b + log2 m * A + (n - k)/n * s * B.
+  step waits for the slower link.
+- tree: log2 k * (a + s * b) + log2 m * (A + s * B).
 - hierarchical: a ring in each host, and across hosts, ranks of equal place double
   what they know in each step, or halve it, which any two of them can do at once:
   (k - 1) * (a + s/k * b) + log2 m * A + (m - 1)/m * s/k * B.
   It needs as many ranks of each host.
-- direct, of all_to_all: (k - 1) * (a + s/n * b) + (n - k) * (A + s/n * B). By hosts,
-  ranks of a host first exchange what others of equal place are to have:
-  (k - 1) * (a + s/k * b) + (m - 1) * (A + s/m * B).
+- direct, of all_to_all: (k - 1) * (a + s/n * b) + (n - k) * (A + s/n * B).
 
 An all_reduce is twice a pass of these. Where hosts have different numbers of ranks,
 k is the most, and n - k is as large as it is for the host with fewest.
@@ -27,7 +22,6 @@ k is the most, and n - k is as large as it is for the host with fewest.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,25 +65,6 @@ class Link:
         """Return the seconds of log2 n messages of all: up a tree, or down."""
         return _steps(n) * self.time(size)
 
-    def halves(self, n: int, moved: float) -> float:
-        """Return the seconds of log2 n messages that are `moved` bytes together.
-
-        A tree scatters or gathers so, as each message is half of the one before, and
-        so do the ranks that double what they know in each step, or halve it.
-        """
-        return _steps(n) * self.alpha + moved * self.beta
-
-    def chain(self, n: int, size: float) -> float:
-        """Return the seconds of handing all of it from rank to rank, by pieces.
-
-        c pieces take (n - 2 + c) * (alpha + size / c * beta); this is the least of
-        that for any c of at least 1, whole or not.
-        """
-        hops, moved = max(n - 2, 0) * self.alpha, size * self.beta
-        if n < 2 or max(n - 2, 0) * moved < self.alpha:  # one piece is best
-            return (n - 1) * self.time(size)
-        return hops + moved + 2 * math.sqrt(hops * moved)
-
 
 def _steps(n: int) -> int:
     return (n - 1).bit_length()
@@ -130,49 +105,17 @@ class Group:
             return Cost(inside, 0)
         return Cost(0, across)
 
-    def chain(self, size: float) -> Cost:
-        """From rank to rank by pieces, each hop as slow as the slower link."""
-        if self.hosts == 1:
-            return Cost(self.inside.chain(self.count, size), 0)
-        if self.most == 1:
-            return Cost(0, self.alone.chain(self.count, size))
-        inside, alone = self.inside, self.alone
-        slow = Link(max(inside.alpha, alone.alpha), max(inside.beta, alone.beta))
-        taken = slow.chain(self.count, size)
-        is_inside = inside.time(size) >= alone.time(size)
-        return Cost(taken, 0) if is_inside else Cost(0, taken)
-
     def tree_pass(self, size: float) -> Cost:
         """Up a tree of each host and one of the hosts, or down."""
         return Cost(
             self.inside.tree(self.most, size), self.alone.tree(self.hosts, size)
         )
 
-    def tree_parts(self, size: float) -> Cost:
-        """A scatter or a gather; the root may be on the host with fewest ranks."""
-        part = size / self.count
-        return Cost(
-            self.inside.halves(self.most, (self.most - 1) * part),
-            self.alone.halves(self.hosts, (self.count - self.least) * part),
-        )
-
-    def tree_and_parts(self, size: float) -> Cost:
-        """Reduce up a tree and then scatter, or gather and then broadcast."""
-        all_of_it, parts = self.tree_pass(size), self.tree_parts(size)
-        return Cost(all_of_it.inside + parts.inside, all_of_it.across + parts.across)
-
     def hierarchy(self, size: float) -> Cost:
         """A reduce-scatter or an all-gather: rings in hosts, halves of parts across."""
         moved = size / self.most * (self.hosts - 1) / self.hosts
-        return Cost(
-            self.inside.ring(self.most, size), self.together.halves(self.hosts, moved)
-        )
-
-    def chains_across(self, size: float) -> Cost:
-        """The root's host scatters, a chain of each part follows, hosts gather."""
-        scatter = self.inside.halves(self.most, size * (1 - 1 / self.most))
-        across = self.together.chain(self.hosts, size / self.most)
-        return Cost(scatter + self.inside.ring(self.most, size), across)
+        across = _steps(self.hosts) * self.together.alpha + moved * self.together.beta
+        return Cost(self.inside.ring(self.most, size), across)
 
     def direct(self, size: float) -> Cost:
         """Each rank sends a part to each other one."""
@@ -181,32 +124,15 @@ class Group:
             (self.most - 1) * self.inside.time(part), away * self.together.time(part)
         )
 
-    def direct_by_hosts(self, size: float) -> Cost:
-        """Ranks of a host exchange what is for equal places, then those do."""
-        return Cost(
-            self.inside.ring(self.most, size), self.together.ring(self.hosts, size)
-        )
 
-
-_HALVES = (Group.ring_pass, Group.tree_and_parts, Group.hierarchy)
-_ONE_AND_ALL = (Group.chain, Group.tree_pass, Group.chains_across)
 _ALL = (Group.ring_pass, Group.tree_pass, Group.hierarchy)
-
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 ALGORITHMS: Mapping[str, Sequence[Callable[[Group, float], Cost]]] = {
-    "all_reduce": _ALL,
-    "all_gather": _HALVES,
-    "reduce_scatter": _HALVES,
-    "broadcast": _ONE_AND_ALL,
-    "reduce": _ONE_AND_ALL,
-    "scatter": (Group.tree_parts,),
-    "gather": (Group.tree_parts,),
-    "all_to_all": (Group.direct, Group.direct_by_hosts),
-    "barrier": _ALL,
+    **dict.fromkeys((*_KINDS, "scatter", "gather", "barrier"), _ALL),
+    "all_to_all": (Group.direct,),
     "send": (Group.tree_pass,),  # of two ranks: one message
 }
 _TWO_PASSES = ("all_reduce", "barrier")
-# Those that need as many ranks of each host.
-_EVEN = (Group.hierarchy, Group.chains_across, Group.direct_by_hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +188,7 @@ class Topology:
         costs = [
             algorithm(group, size)
             for algorithm in ALGORITHMS[kind]
-            if most == least or algorithm not in _EVEN
+            if most == least or algorithm is not Group.hierarchy
         ]
         cost = min(costs, key=lambda cost: cost.seconds())
         passes = 2 if kind in _TWO_PASSES else 1

@@ -13,11 +13,13 @@ from torch.distributed import ReduceOp, Work
 
 from npu_dispatch import npu
 
-__all__ = ["CoalescedWork", "PlannedWork", "copy", "reduce", "split"]
+__all__ = ["CoalescedWork", "PlannedWork", "alike"]
 
 Tensors = list[torch.Tensor]
 
 _NO_TIMEOUT = timedelta(0)
+# Of which each rank gets a part of what each is given.
+_OF_PARTS = ("reduce_scatter", "scatter", "all_to_all")
 
 
 class PlannedWork(Work):
@@ -93,29 +95,20 @@ class CoalescedWork(Work):
         return all(work.is_completed() for work in self._works)
 
 
-def reduce(tensors: Sequence[torch.Tensor], opts: Any, ranks: int) -> None:
-    """Reduce each tensor in place; without options it is a sum."""
-    op = ReduceOp.SUM if opts is None else opts.reduceOp
-    for tensor in tensors:
-        if op == ReduceOp.SUM:
-            tensor.copy_(tensor * ranks)
-        elif op == ReduceOp.PRODUCT:
-            tensor.copy_(tensor**ranks)
-        elif op == ReduceOp.BXOR and ranks % 2 == 0:
-            tensor.zero_()
-
-
-def copy(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
-    """Copy each input; an output of another size is of ranks that are not alike."""
-    for output, given in zip(outputs, inputs, strict=True):
-        if output.numel() == given.numel():
-            output.copy_(given.reshape(output.shape))
-        else:
-            output.zero_()
-
-
-def split(
-    tensor: torch.Tensor, sizes: Sequence[int], ranks: int
-) -> Sequence[torch.Tensor]:
-    """Return the part of each rank; without sizes they are equal."""
-    return torch.functional.split(tensor, list(sizes) or [len(tensor) // ranks] * ranks)
+@torch.no_grad()
+def alike(
+    kind: str, results: Tensors, given: Tensors, opts: Any, ranks: int, rank: int
+) -> None:
+    """Let `rank` of so many have the results; each was given what this one was."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in given])
+    if kind in _OF_PARTS:
+        size = len(flat) // ranks
+        flat = flat[rank * size : (rank + 1) * size]
+    if opts is not None and opts.reduceOp == ReduceOp.SUM:
+        flat = flat * ranks
+    elif opts is not None and opts.reduceOp == ReduceOp.PRODUCT:
+        flat = flat**ranks
+    sizes = [result.numel() for result in results]
+    filled = flat.repeat(-(-sum(sizes) // max(len(flat), 1)))[: sum(sizes)]
+    for result, values in zip(results, torch.split(filled, sizes), strict=True):
+        result.copy_(values.view(result.shape))

@@ -313,7 +313,8 @@ def test_groups_grow_with_the_job_where_they_span_it(tmp_path: Path) -> None:
         collective("send", size, [0, 63]),
         collective("broadcast", size, [0, 1, 5]),
     ]
-    found = network.ns(works, 256)
+    unknown = [-1.0] * len(works)
+    found = network.ns(works, 256, unknown)
     expected = [
         links.seconds("all_reduce", size, range(256)),
         # One rank of each host: there are eight such groups.
@@ -324,9 +325,9 @@ def test_groups_grow_with_the_job_where_they_span_it(tmp_path: Path) -> None:
     ]
     assert found == [-1, *(pytest.approx(seconds * 1e9) for seconds, _ in expected)]
     # Alone, a rank waits for nobody.
-    assert network.ns(works, 1) == [-1, 0, 0, 0, 0, 0]
+    assert network.ns(works, 1, unknown) == [-1, 0, 0, 0, 0, 0]
     # On half of a host, it has no peers across.
-    half = network.ns(works, 4)
+    half = network.ns(works, 4, unknown)
     assert half[1] == half[3] == links.seconds("all_reduce", size, range(4))[0] * 1e9
     assert half[2] == half[4] == 0
 

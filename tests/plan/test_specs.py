@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -14,8 +15,8 @@ from click.testing import CliRunner
 from interpreter import Spawned
 
 from npu_dispatch.cli import main
-from npu_dispatch.plan import bystanders, calibrate, probes
-from npu_dispatch.plan.bystanders import Bystanders, share_of_others
+from npu_dispatch.plan import calibrate, probes
+from npu_dispatch.plan.kernel_times import Kernel, KernelTimes
 from npu_dispatch.plan.spec import SpecError, built_in, load
 
 SPECS = {name: load(name) for name in built_in()}
@@ -78,13 +79,13 @@ def test_the_list_names_each_spec_and_imports_no_torch(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("gib = 1", "gib = 1\ncache_mib = 2"), "memory.cache_gb_per_s: found nothing"),
         (("fp32 = 1", 'fp32 = "fast"'), "tflops.fp32: found 'fast', expected a number"),
         (("fp32 = 1", ""), "tflops.fp32: found nothing, expected a number above 0"),
         (("fp32 = 1", "fp32 = 0"), "tflops.fp32: found 0, expected a number above 0"),
         (("fp32 = 1", "fp31 = 1"), "tflops.fp31: no such key; expected fp64, fp32"),
         (("engines = 1", "engines = 1.5"), "link.copy_engines: found 1.5, expected a"),
         (('name = "test"', ""), "name: found None, expected a text"),
+        (("[memory]", "kernels = ['mm = 2']\n[memory]"), "kernels: found 'mm = 2', ex"),
         (("[memory]", "[memory"), "not a TOML file"),
     ],
 )
@@ -98,49 +99,92 @@ def test_a_bad_spec_is_refused_by_key(spec, change, said: str) -> None:
 
 @pytest.mark.nightly
 def test_filters_of_one_channel_are_the_furthest_from_the_peak() -> None:
-    parts = calibrate.measure()["efficiency"]
+    times = KernelTimes(calibrate.kernels())
 
-    assert 0 < parts["depthwise"] < parts["convolution"]
+    def rate(outer: int, inner: int) -> float:
+        image = [8, 256, 16, 16]
+        shapes = [image, [outer, inner, 3, 3], [8, outer, 16, 16]]
+        told = times.ns("aten::convolution", shapes, "float32")
+        assert told
+        return inner / told.ns
+
+    assert 0 < rate(256, 1) < rate(256, 256)
 
 
-def test_its_spec_is_one_that_plan_takes(monkeypatch, tmp_path: Path) -> None:
-    """Each figure is measured, but once: how large they are is the machine's."""
+def test_its_spec_is_one_that_plan_takes(planned, monkeypatch, tmp_path: Path) -> None:
+    """Each figure is measured, but once: how large they are is the machine's. The
+    device "host" is measured where it was not before."""
     monkeypatch.setattr(probes, "_LEAST_S", 0.0)
     monkeypatch.setattr(probes, "_REPEATS", 2)
     monkeypatch.setattr(probes, "_TRIPS", 10)
+    for calls, grid in probes.GRIDS.items():
+        monkeypatch.setitem(probes.GRIDS, calls, grid[:2])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "new" / "cpu.toml"
 
-    done = CliRunner().invoke(main, ["calibrate", str(path), "--name", "here"])
+    def calibrated(command: list[str], **_: Any) -> Any:
+        done = CliRunner().invoke(main, [command[-2], str(path), "--name", "here"])
+        assert done.exit_code == 0, done.output
+        Path(command[-1]).write_bytes(path.read_bytes())
+        return SimpleNamespace(returncode=0)
 
-    assert done.exit_code == 0, done.output
+    fake = SimpleNamespace(run=calibrated, DEVNULL=None)
+    monkeypatch.setattr("npu_dispatch.cli.plan.subprocess", fake)
+    (tmp_path / "npu_dispatch").mkdir()
+    done = planned(PROGRAM, (), "--device", "host")
+
     spec = load(str(path))
-    assert spec.name == "here"
+    assert done.report["device"] == spec.name == "here"
+    # A product of a size that is in the grid, one between two, and a kernel of none.
+    origins = {
+        row["name"]: (row["measured"], row["interpolated"])
+        for row in done.report["operators"]
+    }
+    assert origins["aten::mm"] == (1, 0)
+    assert origins["aten::relu"] == (0, 1)
+    assert origins["aten::erfinv"] == (0, 0)
+    assert "interpolated" in done.out and "modelled" in done.out
+    timed = [Kernel.of_text(text) for text in spec.kernels]
+    assert [kernel.text() for kernel in timed] == list(spec.kernels)
+    assert {"aten::addmm", "aten::convolution_backward", "aten::_fused_adamw_"} < {
+        kernel.operator for kernel in timed
+    }
+    assert all(kernel.ns > 0 for kernel in timed)
     for table in ("memory", "tflops", "link"):
         assert all(value > 0 for value in spec.numbers[table].values()), table
     assert all(value >= 0 for value in spec.numbers["latency_us"].values())
-    assert all(0 < part <= 1 for part in spec.numbers["efficiency"].values())
     memory = torch.npu.get_device_properties(0).total_memory / 2**30
     assert spec.numbers["memory"]["gib"] == pytest.approx(memory, rel=0.1)
     assert not re.search(r"= nan|= inf", path.read_text())
 
 
-def stat(*seconds: float) -> Any:
-    return type(psutil.cpu_times())(*seconds, 7, 7)
+# Each step is a call of the model.
+PROGRAM = """
+import torch
+a, b = torch.ones(1, 64, device="npu"), torch.ones(64, 8, device="npu")
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (x @ b, torch.ones(512, device="npu").relu(), x.erfinv())
+model = Model()
+while True:
+    model(a)
+"""
 
 
-BEFORE = stat(100, 10, 50, 1000, 20, 1, 2, 5)
-# 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
-AFTER = stat(140, 20, 55, 1020, 30, 6, 7, 10)
+@pytest.mark.parametrize(("whole", "own", "said"), [(60, 40, "40%"), (22, 40, "")])
+def test_calibrate_says_what_others_take(
+    monkeypatch, tmp_path: Path, whole: float, own: float, said: str
+) -> None:
+    """Of two CPUs, all of which took `whole` per cent of their time."""
+    process = SimpleNamespace(cpu_percent=lambda: own)
+    fake = {"cpu_percent": lambda: whole, "cpu_count": lambda: 2}
+    for name, value in {**fake, "Process": lambda: process}.items():
+        monkeypatch.setattr(psutil, name, value)
+    monkeypatch.setattr(calibrate, "measure", dict)
+    monkeypatch.setattr(calibrate, "GRIDS", {})
 
+    done = CliRunner().invoke(main, ["calibrate", str(tmp_path / "cpu.toml")])
 
-def test_what_others_take_is_all_that_is_neither_idle_nor_own(monkeypatch) -> None:
-    for own_seconds, share in ((0, 0.70), (30, 0.40), (80, 0)):
-        assert share_of_others(BEFORE, AFTER, own_seconds) == pytest.approx(share)
-    assert share_of_others(BEFORE, BEFORE, 0) == 0
-
-    counters = iter((BEFORE, AFTER))
-    monkeypatch.setattr(bystanders.psutil, "cpu_times", lambda: next(counters))
-    own = iter((5.0, 35.0))
-    times = lambda: type("Times", (), {"user": next(own), "system": 1.0})  # noqa: E731
-    monkeypatch.setattr(bystanders.os, "times", times)
-    assert Bystanders().share() == pytest.approx(0.40)
+    assert done.exit_code == 0, done.output
+    assert ("Other processes used" in done.stderr) == bool(said)
+    assert said in done.stderr

@@ -31,8 +31,7 @@ def test_links_take_alpha_for_each_message_and_beta_for_each_byte():
     assert link.shared(0.5) == link
     assert link.ring(4, 8) == 3 * (1 + 2 * 2)
     assert link.tree(8, 5) == link.tree(5, 5) == 3 * (1 + 5 * 2)
-    assert link.halves(8, 7) == link.halves(5, 7) == 3 * 1 + 7 * 2
-    assert link.ring(1, 8) == link.tree(1, 8) == link.chain(1, 8) == 0
+    assert link.ring(1, 8) == link.tree(1, 8) == 0
 
 
 def test_two_hosts_of_four_ranks_by_hand():
@@ -41,38 +40,20 @@ def test_two_hosts_of_four_ranks_by_hand():
 
     assert group.ring_pass(8) == (0, 7 * (10 + 20))
     assert group.tree_pass(8) == (2 * (1 + 8 * 2), 10 + 8 * 20)
-    assert group.tree_parts(8) == (2 * 1 + 3 * 2, 10 + 4 * 20)
     assert group.hierarchy(8) == (3 * (1 + 2 * 2), 100 + 200)
-    assert group.chains_across(8) == (2 + 6 * 2 + 3 * (1 + 2 * 2), 100 + 2 * 200)
     assert group.direct(8) == (3 * (1 + 2), 4 * (100 + 200))
-    assert group.direct_by_hosts(8) == (3 * (1 + 2 * 2), 100 + 4 * 200)
     # With one rank on the other host.
     assert Group(2, 4, 1, 5, *links).tree_pass(8) == group.tree_pass(8)
-
-
-def test_a_chain_is_as_slow_as_its_slower_link():
-    fast, slow, later = Link(1, 2), Link(10, 20), Link(30, 3)
-
-    assert Group(1, 6, 6, 6, fast, slow, slow).chain(8) == (fast.chain(6, 8), 0)
-    assert Group(6, 1, 1, 6, slow, fast, slow).chain(8) == (0, fast.chain(6, 8))
-    assert Group(2, 3, 3, 6, fast, slow, fast).chain(8) == (0, slow.chain(6, 8))
-    assert Group(2, 3, 3, 6, slow, fast, fast).chain(8) == (slow.chain(6, 8), 0)
-    both = Link(30, 20).chain(6, 8)
-    assert Group(2, 3, 3, 6, slow, later, fast).chain(8) == (both, 0)
-    assert Group(2, 3, 3, 6, later, slow, fast).chain(8) == (0, both)
 
 
 @pytest.mark.parametrize(
     ("kind", "by_messages", "by_bytes"),
     [
         ("all_reduce", 2 * (2 * 1 + 2 * 10), 2 * (3 * 4 + 3 * 10)),  # tree, hierarchy
-        ("all_gather", 3 * 1 + 2 * 10, 3 * 4 + 3 * 10),  # hierarchy
-        ("reduce_scatter", 3 * 1 + 2 * 10, 3 * 4 + 3 * 10),
-        ("broadcast", 2 * 1 + 2 * 10, 12 + 4 * 10 + 12),  # tree, a chain of each part
-        ("reduce", 2 * 1 + 2 * 10, 12 + 4 * 10 + 12),
-        ("scatter", 2 * 1 + 2 * 10, 3 * 1 + 12 * 10),
-        ("gather", 2 * 1 + 2 * 10, 3 * 1 + 12 * 10),
-        ("all_to_all", 3 * 1 + 3 * 10, 3 * 1 + 12 * 10),  # by hosts, direct
+        ("all_gather", 2 * 1 + 2 * 10, 3 * 4 + 3 * 10),
+        ("broadcast", 2 * 1 + 2 * 10, 3 * 4 + 3 * 10),
+        ("scatter", 2 * 1 + 2 * 10, 3 * 4 + 3 * 10),
+        ("all_to_all", 3 * 1 + 12 * 10, 3 * 1 + 12 * 10),
         ("barrier", 2 * (2 * 1 + 2 * 10), 0),
     ],
 )
@@ -91,9 +72,6 @@ def test_sixteen_ranks_on_four_hosts(kind: str, by_messages: float, by_bytes: fl
         ("all_reduce", 4, 2, 2 * (12 + 2 * 30)),
         ("all_to_all", 2, 1, 3 + 2 * 120),
         # One rank of a host does.
-        ("scatter", 1, 1, 3 + 120),
-        ("scatter", 4, 4, 3 + 120),
-        ("scatter", 4, 8, 3 + 2 * 120),
         ("send", 1, 3, 3 * 160),
     ],
 )
@@ -135,24 +113,6 @@ def doubling(groups: Groups, size: float) -> list[Messages]:
     return rounds
 
 
-def scatter(group: Sequence[int], size: float) -> list[Messages]:
-    n, rounds = len(group), []
-    for step in reversed(powers(n)):
-        pairs = [(i, i + step) for i in range(0, n - step, 2 * step)]
-        rounds.append(
-            [(group[i], group[j], min(step, n - j) * size / n) for i, j in pairs]
-        )
-    return rounds
-
-
-def chain(groups: Groups, size: float, pieces: int) -> list[Messages]:
-    n, rounds = len(groups[0]), []
-    for step in range(n - 2 + pieces):
-        hops = [i for i in range(n - 1) if 0 <= step - i < pieces]
-        rounds.append([(g[i], g[i + 1], size / pieces) for g in groups for i in hops])
-    return rounds
-
-
 def powers(n: int) -> list[int]:
     return [1 << i for i in range((n - 1).bit_length())]
 
@@ -174,34 +134,12 @@ def of(hosts: int, per_host: int, inside: Link) -> tuple[Group, Groups, Groups]:
 def test_formulas_are_what_messages_take(hosts, per_host, inside: Link, size: int):
     group, of_hosts, places = of(hosts, per_host, inside)
     whole = [range(hosts * per_host)]
-    scattered = scatter(places[0], size) + scatter(of_hosts[0], size / hosts)
     for said, rounds in (
         (group.ring_pass, ring(whole, size)),
-        (group.tree_parts, scattered),
         (group.hierarchy, ring(of_hosts, size) + doubling(places, size / per_host)),
     ):
         wanted = simulated(rounds, per_host, inside)
         assert said(size).seconds() == pytest.approx(wanted, rel=1e-9), said
-
-
-# The best number of pieces is the root of (n - 2) * size * beta / alpha.
-@pytest.mark.parametrize(("n", "size", "best"), [(6, 4e6, 2), (2, 4e6, 1), (5, 1, 1)])
-def test_a_chain_is_of_the_best_number_of_pieces(n: int, size: float, best: int):
-    link = Link(1e-3, 2.5e-10)  # 4e6 bytes take as long as alpha
-    taken = [simulated(chain([range(n)], size, k), n, link) for k in range(1, 9)]
-
-    assert min(taken) == taken[best - 1]
-    assert link.chain(n, size) == pytest.approx(min(taken), rel=1e-9)
-
-
-def test_chains_of_each_part_take_what_their_messages_take():
-    group, of_hosts, places = of(6, 4, INSIDE)
-    size = 4 * 4 * ACROSS.alpha / ACROSS.beta  # so that 4 pieces of a part are best
-
-    rounds = scatter(of_hosts[0], size) + chain(places, size / 4, 4)
-    wanted = simulated(rounds + ring(of_hosts, size), 4)
-
-    assert group.chains_across(size).seconds() == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_collective_takes_the_least_of_its_algorithms():
@@ -247,17 +185,10 @@ def test_hosts_of_which_fewer_ranks_take_part_have_rings_and_trees_alone():
 
     part, across, inside = size / 4, 2.5e9, 1e10
     assert seconds("all_reduce") == pytest.approx(6 * (3e-5 + part / across))
-    # The root may be the rank that is alone on its host.
-    assert seconds("scatter") == pytest.approx(
-        2 * 5e-6 + 2 * part / inside + 3e-5 + 3 * part / across
-    )
     # And each of the three on a host sends across, as far as there may be ranks.
     assert seconds("all_to_all") == pytest.approx(
         2 * (5e-6 + part / inside) + 3 * (3e-5 + 3 * part / across)
     )
-    # A hop of the chain may be across, and is counted as if each were.
-    chained, _ = ETHERNET.seconds("broadcast", size, [0, 1, 8, 16])
-    assert chained == pytest.approx(Link(3e-5, 1 / across).chain(4, size))
 
 
 LINKS = st.builds(Link, st.floats(0, 1e-3), st.floats(0, 1e-8))

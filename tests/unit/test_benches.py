@@ -116,7 +116,7 @@ def test_a_row_whose_case_is_gone_is_a_failure():
 
 
 def test_each_kind_of_a_plan_has_a_reason():
-    assert set(_errors.REASONS) == {*_plan_models.FITTED, *_plan_models.HELD_OUT}
+    assert set(_errors.REASONS) == {*_plan_models.TRAINED, *_plan_models.OTHERS}
 
 
 class Bench:

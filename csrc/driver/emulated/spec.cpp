@@ -41,30 +41,21 @@ bool take(const std::string& key, const std::string& text, Places<T> places,
 
 void set(EmulatedSpec& s, const std::string& key, const std::string& text) {
   const auto part = [&s](Arithmetic a) { return &s.of_peak[size_t(a)]; };
-  const auto rate = [&s](Traffic t) { return &s.of_bandwidth[size_t(t)]; };
   const bool known =
       take<double>(key, text,
                    {{"memory", &s.memory},
                     {"bandwidth", &s.bandwidth},
-                    {"cache_bandwidth", &s.cache_bandwidth},
                     {"link", &s.link},
                     {"fp64", &s.fp64},
                     {"fp32", &s.fp32},
                     {"fp16", &s.fp16},
                     {"int8", &s.int8},
                     {"convolution", part(Arithmetic::kConvolution)},
-                    {"depthwise", part(Arithmetic::kDepthwise)},
-                    {"attention", part(Arithmetic::kAttention)},
-                    {"recurrent", part(Arithmetic::kRecurrence)},
-                    {"function", rate(Traffic::kFunction)},
-                    {"reduction", rate(Traffic::kReduction)},
-                    {"gather", rate(Traffic::kGather)}},
+                    {"recurrent", part(Arithmetic::kRecurrence)}},
                    "a number above 0", [](double v) { return v > 0; }) ||
       take<double>(key, text,
-                   {{"cache", &s.cache},
-                    {"launch_ns", &s.launch_ns},
+                   {{"launch_ns", &s.launch_ns},
                     {"kernel_ns", &s.kernel_ns},
-                    {"step_ns", &s.step_ns},
                     {"complete_ns", &s.complete_ns},
                     {"copy_ns", &s.copy_ns}},
                    "a number, not below 0", [](double v) { return v >= 0; }) ||
@@ -119,13 +110,8 @@ TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
     return {Engine::kCompute, work.sleep_ns, 0};
   const double peak =
       spec.flops_of(work.itemsize) * spec.of_peak[size_t(work.arithmetic)];
-  const double rate =
-      (work.bytes <= spec.cache ? spec.cache_bandwidth : spec.bandwidth) *
-      spec.of_bandwidth[size_t(work.traffic)];
-  return {
-      Engine::kCompute,
-      uint64_t(spec.kernel_ns) + uint64_t(work.steps) * uint64_t(spec.step_ns),
-      uint64_t(std::max(work.flops / peak, work.bytes / rate))};
+  return {Engine::kCompute, uint64_t(spec.kernel_ns),
+          uint64_t(std::max(work.flops / peak, work.bytes / spec.bandwidth))};
 }
 
 }  // namespace npu

@@ -14,19 +14,14 @@ namespace npu {
 // Times are in ns and rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. The
 // defaults are those of a fast device, so that the engine is what takes time.
 struct EmulatedSpec {
-  double memory = 16e9;           // bytes
-  double bandwidth = 1000;        // of device memory
-  double cache = 0;               // bytes; a kernel that touches no more...
-  double cache_bandwidth = 1000;  // ...moves them at this rate
-  double link = 25;               // each copy engine, to and from the host
+  double memory = 16e9;     // bytes
+  double bandwidth = 1000;  // of device memory
+  double link = 25;         // each copy engine, to and from the host
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
   // By Arithmetic: which part of the peak it reaches.
-  std::array<double, 5> of_peak{1, 1, 1, 1, 1};
-  // By Traffic: which part of the rate of memory it reaches.
-  std::array<double, 4> of_bandwidth{1, 1, 1, 1};
+  std::array<double, 3> of_peak{1, 1, 1};
   double launch_ns = 2'000;    // from submit() to the earliest start
   double kernel_ns = 1'000;    // beside the work, of each kernel
-  double step_ns = 0;          // beside that, of each time step of an LSTM
   double complete_ns = 2'000;  // from the end to the report
   double copy_ns = 1'000;      // beside the bytes, of each copy of the link
   int concurrency = 16;        // kernels that may be under way at once

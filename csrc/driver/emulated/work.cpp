@@ -160,31 +160,10 @@ double flops_of(std::string_view name, const Shapes& s) {
   return attention(s[1], s[2], s[3], 3, 2);
 }
 
-Traffic traffic_of(std::string_view name) {
-  const auto has = [&](std::string_view part) {
-    return name.find(part) != name.npos;
-  };
-  for (const auto part : {"gelu", "tanh", "sigmoid", "silu", "mish", "elu_",
-                          "exp", "erf", "log1p", "softplus"})
-    if (has(part) && !has("relu") && !has("logsumexp"))
-      return Traffic::kFunction;
-  for (const auto part : {"_norm", "softmax", "pool", "logsumexp", "sum",
-                          "mean", "amax", "amin", "var", "argm", "nll_loss"})
-    if (has(part)) return Traffic::kReduction;
-  for (const auto part : {"embedding", "index", "gather", "scatter", "cat"})
-    if (has(part)) return Traffic::kGather;
-  return Traffic::kStream;
-}
-
-Arithmetic arithmetic_of(std::string_view name, const Shapes& s) {
-  if (name.starts_with("_scaled_dot_product")) return Arithmetic::kAttention;
+Arithmetic arithmetic_of(std::string_view name) {
   if (is_lstm(name)) return Arithmetic::kRecurrence;
-  if (name.find("conv") == name.npos) return Arithmetic::kProducts;
-  const size_t weight = name.find("backward") == name.npos ? 1 : 2;
-  return weight < s.size() && s[weight].size() > 2 && s[weight][1] == 1 &&
-                 s[weight][0] > 1
-             ? Arithmetic::kDepthwise
-             : Arithmetic::kConvolution;
+  return name.find("conv") == name.npos ? Arithmetic::kProducts
+                                        : Arithmetic::kConvolution;
 }
 
 // Bytes of a view; elements that it repeats (by a stride of 0) count once.
@@ -219,13 +198,11 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
     work.sleep_ns = words[0];
     return work;
   }
-  work.traffic = traffic_of(name);
   if (!may_multiply(name)) return work;
   const Shapes shapes(kernel, words);
   work.flops = flops_of(name, shapes);
   if (multiplies_narrow(name)) work.itemsize = kernel.views[0].itemsize;
-  work.arithmetic = arithmetic_of(name, shapes);
-  if (is_lstm(name) && shapes.rank(0, 3)) work.steps = shapes[0][0];
+  work.arithmetic = arithmetic_of(name);
   return work;
 }
 

@@ -17,17 +17,7 @@ enum class WorkKind : uint8_t {
 enum class Arithmetic : uint8_t {
   kProducts,  // of matrices
   kConvolution,
-  kDepthwise,  // a convolution in groups of one channel
-  kAttention,
   kRecurrence,  // LSTM layers
-};
-
-// How a kernel moves its bytes; devices reach another rate in each way.
-enum class Traffic : uint8_t {
-  kStream,     // element by element, in order
-  kFunction,   // the same, with a function that takes longer than the bytes
-  kReduction,  // sums of rows or planes: norms, softmax, pooling
-  kGather,     // from or to places that indices say
 };
 
 struct TaskWork {
@@ -36,8 +26,6 @@ struct TaskWork {
   double bytes = 0;  // read and written, each element of a view once
   int itemsize = 4;  // bytes of an element that is computed with
   Arithmetic arithmetic = Arithmetic::kProducts;
-  Traffic traffic = Traffic::kStream;
-  int64_t steps = 0;  // time steps of an LSTM layer, which follow one another
   uint64_t sleep_ns = 0;
 };
 

@@ -139,10 +139,10 @@ std::string fault(const char* text) {
 
 TEST(EmulatedSpec, TakesWhatIsGiven) {
   const EmulatedSpec spec =
-      parse_emulated_spec("fp32=19.5e3;gather=0.5\ncopy_engines=3");
+      parse_emulated_spec("fp32=19.5e3;convolution=0.5\ncopy_engines=3");
   EXPECT_EQ(spec.fp32, 19500.0);
   EXPECT_EQ(spec.copy_engines, 3);
-  EXPECT_EQ(spec.of_bandwidth[size_t(Traffic::kGather)], 0.5);
+  EXPECT_EQ(spec.of_peak[size_t(Arithmetic::kConvolution)], 0.5);
   EXPECT_EQ(spec.flops_of(4), 19500.0);
   EXPECT_EQ(spec.flops_of(2), spec.fp16);
 }
@@ -192,41 +192,17 @@ TEST(TaskWork, NarrowProductsAreMadeAtTheRateOfTheirInputs) {
             4);
 }
 
-TEST(TaskWork, AConvolutionInGroupsOfOneChannelIsDepthwise) {
-  const auto of = [](std::vector<int64_t> weight) {
-    return work_of("aten::convolution", {{1, 8, 6, 6}, weight, {1, 8, 4, 4}},
-                   {4, 4, 4})
-        .arithmetic;
-  };
-  EXPECT_TRUE(of({8, 1, 3, 3}) == Arithmetic::kDepthwise);
-  EXPECT_TRUE(of({8, 8, 3, 3}) == Arithmetic::kConvolution);
-}
-
-TEST(TaskWork, NamesSayHowBytesAreMoved) {
-  for (const auto& [name, traffic] :
-       {std::pair{"aten::add.Tensor", Traffic::kStream},
-        {"aten::relu", Traffic::kStream},
-        {"aten::_fused_adamw_", Traffic::kStream},
-        {"aten::gelu_backward", Traffic::kFunction},
-        {"aten::exp", Traffic::kFunction},
-        {"aten::logsumexp", Traffic::kReduction},
-        {"aten::native_layer_norm", Traffic::kReduction},
-        {"aten::embedding_dense_backward", Traffic::kGather}})
-    EXPECT_EQ(work_of(name, {{64}, {64}}, {4, 4}).traffic, traffic);
-}
-
-TEST(TaskCost, EachWayOfMovingBytesHasItsRate) {
+TEST(TaskCost, EachArithmeticReachesItsPartOfThePeak) {
   EmulatedSpec spec;
-  spec.bandwidth = 2;
-  spec.kernel_ns = 0;
-  spec.of_bandwidth[size_t(Traffic::kFunction)] = 0.5;
-  spec.of_bandwidth[size_t(Traffic::kGather)] = 0.25;
-  TaskWork work;
-  work.bytes = 1000;
-  for (const auto& [traffic, ns] : {std::pair{Traffic::kStream, 500},
-                                    {Traffic::kFunction, 1000},
-                                    {Traffic::kGather, 2000}}) {
-    work.traffic = traffic;
+  spec.fp32 = 2;
+  spec.bandwidth = 1e9;
+  spec.of_peak[size_t(Arithmetic::kConvolution)] = 0.5;
+  spec.of_peak[size_t(Arithmetic::kRecurrence)] = 0.25;
+  for (const auto& [name, ns] : {std::pair{"aten::mm", 500},
+                                 {"aten::convolution", 1000},
+                                 {"aten::mkldnn_rnn_layer", 2000}}) {
+    TaskWork work = work_of(name, {{64}, {64}}, {4, 4});
+    work.flops = 1000;
     EXPECT_EQ(cost_of(spec, work).work, ns);
   }
 }
