@@ -61,19 +61,19 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             single(*row)
             for row in (
                 (
-                    "small operator's launch, npu / cpu",
+                    "time to launch a small operator, npu / cpu",
                     "launch",
                     "geometric_mean",
                     "ratio",
                 ),
-                ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
-                ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
-                ("encoder, new lengths, npu / cpu", "dynamic", "encoder", "ratio"),
-                ("replayed: small MLP step, npu / cpu", "graphs", "mlp_step", "ratio"),
-                ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
-                ("median error of a predicted step", "plan", "median_error", "error"),
+                ("time of a small MLP's training step, npu / cpu", "train", "mlp", "ratio"),
+                ("time of a tiny GPT's training step, npu / cpu", "train", "gpt_tiny", "ratio"),
+                ("time of an encoder's step with new lengths, npu / cpu", "dynamic", "encoder", "ratio"),
+                ("time of a small MLP's step in a graph, npu / cpu", "graphs", "mlp_step", "ratio"),
+                ("time of an MLP's step, race sanitizer on / off", "sanitizer", "mlp", "ratio"),
+                ("median error of the step time that `plan` predicts", "plan", "median_error", "error"),
                 (
-                    "statistics, of the instructions of a `torch.add`, %",
+                    "share of a `torch.add`'s instructions that are for statistics, %",
                     *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
                 ),
             )
