@@ -258,7 +258,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "us",
             ),
             single(
-                "computation hidden behind 1 Gbit/s, %",
+                "share of the computation that overlaps communication at 1 Gbit/s, %",
                 "distributed",
                 "hidden_1Gbit",
                 "npu_hidden_percent",
