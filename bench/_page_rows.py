@@ -37,12 +37,9 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         tuple(
             single(words, "halves_bench", case, "ratio")
             for words, case in (
-                ("kernel in halves, after a kernel in halves", "in_halves"),
-                ("kernel on one core, after a kernel in halves", "alone_after_halves"),
-                (
-                    "kernel in halves, after a kernel on one core",
-                    "in_halves_after_alone",
-                ),
+                ("in halves, after a kernel in halves", "in_halves"),
+                ("on one core, after a kernel in halves", "alone_after_halves"),
+                ("in halves, after a kernel on one core", "in_halves_after_alone"),
             )
         ),
     ),
@@ -98,12 +95,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "widths": (
-        (
-            "65,536 elements",
-            "262,144 elements",
-            "1,048,576 elements",
-            "ps per element, one thread",
-        ),
+        ("65,536 elements", "262,144 elements", "1,048,576 elements", "ps per element"),
         tuple(
             Row(
                 words,
@@ -199,21 +191,9 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         tuple(
             Row(words, "aio", ((f"{case}_asyncio", field), (f"{case}_uvloop", field)))
             for words, case, field in (
-                (
-                    "wake-up of a coroutine / of a bare eventfd, p50",
-                    "wake",
-                    "ratio_p50",
-                ),
-                (
-                    "longest stall of the loop while 10,000 waits start, ms",
-                    "many",
-                    "stall_starting_ms",
-                ),
-                (
-                    "longest stall of the loop while 10,000 waits end, ms",
-                    "many",
-                    "stall_completing_ms",
-                ),
+                ("wake-up of a coroutine / of a bare eventfd", "wake", "ratio_p50"),
+                ("longest stall, 10,000 waits start, ms", "many", "stall_starting_ms"),
+                ("longest stall, 10,000 waits end, ms", "many", "stall_completing_ms"),
             )
         ),
     ),

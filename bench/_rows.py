@@ -66,42 +66,12 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                     "geometric_mean",
                     "ratio",
                 ),
-                (
-                    "time of a small MLP's training step, npu / cpu",
-                    "train",
-                    "mlp",
-                    "ratio",
-                ),
-                (
-                    "time of a tiny GPT's training step, npu / cpu",
-                    "train",
-                    "gpt_tiny",
-                    "ratio",
-                ),
-                (
-                    "time of an encoder's step with new lengths, npu / cpu",
-                    "dynamic",
-                    "encoder",
-                    "ratio",
-                ),
-                (
-                    "time of a small MLP's step in a graph, npu / cpu",
-                    "graphs",
-                    "mlp_step",
-                    "ratio",
-                ),
-                (
-                    "time of an MLP's step, race sanitizer on / off",
-                    "sanitizer",
-                    "mlp",
-                    "ratio",
-                ),
-                (
-                    "median error of the step time that `plan` predicts",
-                    "plan",
-                    "median_error",
-                    "error",
-                ),
+                ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
+                ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
+                ("encoder, changing lengths, npu / cpu", "dynamic", "encoder", "ratio"),
+                ("small MLP step in a graph, npu / cpu", "graphs", "mlp_step", "ratio"),
+                ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+                ("median error of a predicted time", "plan", "median_error", "error"),
                 (
                     "share of a `torch.add`'s instructions that are for statistics, %",
                     *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
@@ -125,31 +95,17 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "dynamic",
                 "encoder",
             ),
-            of_peers(
-                "graph replay: forward of a 16-layer MLP", "graphs", "mlp_16x16_forward"
-            ),
-            of_peers("graph replay: small MLP training step", "graphs", "mlp_step"),
-            of_peers("graph replay: tiny GPT step", "graphs", "gpt_tiny_step"),
-            of_peers(
-                "call of a small operator, geometric mean", "launch", "geometric_mean"
-            ),
-            single(
-                "small operator until its task ends, geometric mean",
-                "launch",
-                "geometric_mean",
-                "total_ratio",
-            ),
+            of_peers("replay: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
+            of_peers("replay: small MLP training step", "graphs", "mlp_step"),
+            of_peers("replay: tiny GPT step", "graphs", "gpt_tiny_step"),
+            of_peers("small operator call, geometric mean", "launch", "geometric_mean"),
+            single("operator until its end", "launch", "geometric_mean", "total_ratio"),
         ),
     ),
     "costs": (
         ("figure",),
         (
-            single(
-                "import, in addition to torch's import, ms",
-                "import_time",
-                "import",
-                "ms",
-            ),
+            single("import in addition to torch's, ms", "import_time", "import", "ms"),
             single(
                 "first call at a new shape minus a later one, median of 13, us",
                 "cold",
@@ -194,13 +150,10 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "added_ns",
             ),
             single(
-                "the task with its Python line, ns",
-                "enqueue",
-                "enqueue_with_site",
-                "added_ns",
+                "task with Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
             ),
             single(
-                "the task with its Python line, after a second thread has launched, ns",
+                "task with Python line, after a second thread has launched, ns",
                 "enqueue",
                 "enqueue_with_site_after_a_second_thread",
                 "added_ns",
@@ -213,14 +166,9 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             ),
             single("tracing on / off, tiny GPT step", "tracing", "gpt_tiny", "ratio"),
             single("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+            single("sanitizer on / off, small operators", "sanitizer", "loop", "ratio"),
             single(
-                "race sanitizer on / off, loop of small operators",
-                "sanitizer",
-                "loop",
-                "ratio",
-            ),
-            single(
-                "PyTorch's own sanitizer on / off, loop of small operators",
+                "PyTorch's own sanitizer on / off, small operators",
                 "sanitizer",
                 "loop_upstreams_sanitizer",
                 "ratio",
@@ -248,12 +196,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("stable-baselines3: A2C on CartPole", "rl", "a2c", "ratio"),
                 ("stable-baselines3: DQN on CartPole", "rl", "dqn", "ratio"),
                 ("stable-baselines3: SAC on Pendulum", "rl", "sac", "ratio"),
-                (
-                    "stable-baselines3: update of PPO as one graph",
-                    "rl",
-                    "ppo_update",
-                    "ratio",
-                ),
+                ("stable-baselines3: PPO update in graph", "rl", "ppo_update", "ratio"),
                 (
                     "transformers: step of Trainer, tiny GPT-2",
                     *("trainer", "trainer_gpt2", "ratio"),
