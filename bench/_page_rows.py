@@ -9,7 +9,7 @@ from _row import Row, single
 # As TABLES of _rows.py.
 PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
     "neighbours": (
-        ("alone", "beside one busy process", "beside two"),
+        ("alone", "beside one busy process", "beside two busy processes"),
         tuple(
             Row(
                 words,
@@ -22,29 +22,33 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("LSTM training step", "lstm"),
                 ("CNN of ResNet-18's size", "cnn"),
                 ("encoder layer, another length each step", "encoder"),
-                ("decoding loop: sort, multinomial, one `bool()` a token", "decode"),
-                ("`generate()` of a tiny Llama, a token", "generate"),
-                ("soft actor-critic, a gradient step", "sac"),
-                ("variational autoencoder, a step", "vae"),
+                ("decoding loop: sort, multinomial, one `bool()` per token", "decode"),
+                ("`generate()` of a tiny Llama, per token", "generate"),
+                ("soft actor-critic, gradient step", "sac"),
+                ("variational autoencoder, training step", "vae"),
                 ("`compile_step` of a two-block transformer", "compile_step"),
-                ("the same with `reduce-overhead`", "reduce_overhead"),
+                ("`reduce-overhead` of a two-block transformer", "reduce_overhead"),
                 ("geometric mean", "geometric_mean"),
             )
         ),
     ),
     "halves": (
-        ("of the time alone",),
+        ("time / time on one core",),
         tuple(
             single(words, "halves_bench", case, "ratio")
             for words, case in (
-                ("in halves, after one in halves", "in_halves"),
-                ("alone, after one in halves", "alone_after_halves"),
-                ("in halves, after one alone", "in_halves_after_alone"),
+                ("in halves, after a kernel in halves", "in_halves"),
+                ("on one core, after a kernel in halves", "alone_after_halves"),
+                ("in halves, after a kernel on one core", "in_halves_after_alone"),
             )
         ),
     ),
     "products": (
-        ("npu / cpu, 40 products", "400 products", "40, npu / cpu with one thread"),
+        (
+            "npu / cpu, 40 products",
+            "npu / cpu, 400 products",
+            "npu / cpu with one thread, 40 products",
+        ),
         tuple(
             Row(
                 words,
@@ -67,7 +71,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "half": (
-        ("float16 / float32", "the same on cpu", "us"),
+        ("float16 / float32 on npu", "float16 / float32 on cpu", "float16 on npu, us"),
         tuple(
             Row(
                 words,
@@ -84,14 +88,14 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                     )
                 ),
                 ("convolution, 8 channels", "conv2d_8"),
-                ("the same with gradients", "conv2d_grad_8"),
+                ("convolution, 8 channels, with gradients", "conv2d_grad_8"),
                 ("convolution, 64 channels", "conv2d_64"),
-                ("the same with gradients, 64 channels", "conv2d_grad_64"),
+                ("convolution, 64 channels, with gradients", "conv2d_grad_64"),
             )
         ),
     ),
     "widths": (
-        ("65,536 elements", "262,144", "1,048,576", "ps an element, one thread"),
+        ("65,536 elements", "262,144 elements", "1,048,576 elements", "ps per element"),
         tuple(
             Row(
                 words,
@@ -155,7 +159,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
             for words, of in (
                 ("first step of a process, empty cache", "cold"),
-                ("the same, with the cache of an earlier process", "warm"),
+                ("first step of a process, cache of an earlier process", "warm"),
             )
         ),
     ),
@@ -175,7 +179,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "host_us",
             ),
             single(
-                "of these, what is npu's own",
+                "npu_dispatch's part of that call",
                 "compile",
                 "reduce_overhead_20_parameters",
                 "own_us",
@@ -187,14 +191,14 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         tuple(
             Row(words, "aio", ((f"{case}_asyncio", field), (f"{case}_uvloop", field)))
             for words, case, field in (
-                ("completion to coroutine over a bare eventfd's", "wake", "ratio_p50"),
-                ("longest stall, 10,000 starting, ms", "many", "stall_starting_ms"),
-                ("the same, completing, ms", "many", "stall_completing_ms"),
+                ("wake-up of a coroutine / of a bare eventfd", "wake", "ratio_p50"),
+                ("longest stall, 10,000 waits start, ms", "many", "stall_starting_ms"),
+                ("longest stall, 10,000 waits end, ms", "many", "stall_completing_ms"),
             )
         ),
     ),
     "distributed": (
-        ("npu / cpu with gloo", "speed over gloo's", "npu, ms", "gloo, ms"),
+        ("time, npu / gloo", "speed, npu / gloo", "npu, ms", "gloo, ms"),
         tuple(
             Row(
                 words,
@@ -206,9 +210,9 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
             for words, case in (
                 ("`all_reduce` of 1 element", "all_reduce_1"),
-                ("of 1 KB", "all_reduce_1KB"),
-                ("of 1 MB", "all_reduce_1MB"),
-                ("of 64 MB", "all_reduce_64MB"),
+                ("`all_reduce` of 1 KB", "all_reduce_1KB"),
+                ("`all_reduce` of 1 MB", "all_reduce_1MB"),
+                ("`all_reduce` of 64 MB", "all_reduce_64MB"),
                 ("`reduce_scatter` of 32 MB", "reduce_scatter_32MB"),
                 ("`all_gather` of 32 MB", "all_gather_32MB"),
                 ("DDP step, 1.5 MB of gradients", "ddp_1.5MB"),
@@ -222,19 +226,19 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ("figure",),
         (
             single(
-                "asynchronous `all_reduce` over a submission of C++, us",
+                "asynchronous `all_reduce` call minus a C++ task submission, us",
                 "distributed",
                 "launch",
                 "over_submit_us",
             ),
             single(
-                "its note in the flight recorder, us",
+                "record of one call in the flight recorder, us",
                 "distributed",
                 "flight_recorder",
                 "us",
             ),
             single(
-                "computation hidden behind 1 Gbit/s, %",
+                "share of the computation that overlaps communication at 1 Gbit/s, %",
                 "distributed",
                 "hidden_1Gbit",
                 "npu_hidden_percent",

@@ -19,7 +19,7 @@ LAUNCH_LAYERS = (
     ("autograd", "autograd"),
     ("tensor", "tensor"),
     ("allocator", "allocator"),
-    ("encode", "call to words, plan"),
+    ("encode", "encoding of the call"),
     ("queue", "queue"),
     ("call_site", "Python line"),
     ("thread_locals", "thread-local variables"),
@@ -61,19 +61,19 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             single(*row)
             for row in (
                 (
-                    "small operator's launch, npu / cpu",
+                    "time to launch a small operator, npu / cpu",
                     "launch",
                     "geometric_mean",
                     "ratio",
                 ),
                 ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
                 ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
-                ("encoder, new lengths, npu / cpu", "dynamic", "encoder", "ratio"),
-                ("replayed: small MLP step, npu / cpu", "graphs", "mlp_step", "ratio"),
+                ("encoder, changing lengths, npu / cpu", "dynamic", "encoder", "ratio"),
+                ("small MLP step in a graph, npu / cpu", "graphs", "mlp_step", "ratio"),
                 ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
-                ("median error of a predicted step", "plan", "median_error", "error"),
+                ("median error of a predicted time", "plan", "median_error", "error"),
                 (
-                    "statistics, of the instructions of a `torch.add`, %",
+                    "share of a `torch.add`'s instructions that are for statistics, %",
                     *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
                 ),
             )
@@ -95,17 +95,17 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "dynamic",
                 "encoder",
             ),
-            of_peers("replayed: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
-            of_peers("replayed: small MLP training step", "graphs", "mlp_step"),
-            of_peers("replayed: tiny GPT step", "graphs", "gpt_tiny_step"),
-            of_peers("small operator, geometric mean", "launch", "geometric_mean"),
-            single("the same until retired", "launch", "geometric_mean", "total_ratio"),
+            of_peers("replay: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
+            of_peers("replay: small MLP training step", "graphs", "mlp_step"),
+            of_peers("replay: tiny GPT step", "graphs", "gpt_tiny_step"),
+            of_peers("small operator call, geometric mean", "launch", "geometric_mean"),
+            single("operator until its end", "launch", "geometric_mean", "total_ratio"),
         ),
     ),
     "costs": (
         ("figure",),
         (
-            single("import on top of torch, ms", "import_time", "import", "ms"),
+            single("import in addition to torch's, ms", "import_time", "import", "ms"),
             single(
                 "first call at a new shape minus a later one, median of 13, us",
                 "cold",
@@ -125,19 +125,19 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "npu_grown_mb",
             ),
             single(
-                "completion to coroutine over a bare eventfd's, uvloop, p50",
+                "wake-up of a coroutine (uvloop) / of a bare eventfd, p50",
                 "aio",
                 "wake_uvloop",
                 "ratio_p50",
             ),
             single(
-                "two streams of kernels with one thread over one",
+                "throughput of two streams / one stream, kernels with one thread",
                 "cores",
                 "two_streams_small_180",
                 "ratio",
             ),
             single(
-                "two Python threads launching to one stream over one thread",
+                "time of a launch, two Python threads / one, same stream",
                 "producers",
                 "2_to_one_stream",
                 "over_one",
@@ -150,37 +150,37 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "added_ns",
             ),
             single(
-                "with its Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
+                "task with Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
             ),
             single(
-                "the same after a second thread has launched once, ns",
+                "task with Python line, after a second thread has launched, ns",
                 "enqueue",
                 "enqueue_with_site_after_a_second_thread",
                 "added_ns",
             ),
             single(
-                "finding a launch's Python line, 16 calls deep, ns",
+                "Python line of a launch, 16 calls deep, ns",
                 "provenance",
                 "lookup_at_depth_16",
                 "added_ns",
             ),
             single("tracing on / off, tiny GPT step", "tracing", "gpt_tiny", "ratio"),
             single("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
-            single("the same, small operators", "sanitizer", "loop", "ratio"),
+            single("sanitizer on / off, small operators", "sanitizer", "loop", "ratio"),
             single(
-                "PyTorch's sanitizer on the same loop",
+                "PyTorch's own sanitizer on / off, small operators",
                 "sanitizer",
                 "loop_upstreams_sanitizer",
                 "ratio",
             ),
             single(
-                "step that `npu-dispatch plan` predicts, median error",
+                "median error of the step time that `npu-dispatch plan` predicts",
                 "plan",
                 "median_error",
                 "error",
             ),
             single(
-                "statistics, of the instructions of a `torch.add`, %",
+                "share of a `torch.add`'s instructions that are for statistics, %",
                 "stats_cost",
                 "instructions_of_torch_add",
                 "statistics_percent",
@@ -193,16 +193,16 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             single(*row)
             for row in (
                 ("stable-baselines3: PPO on CartPole", "rl", "ppo", "ratio"),
-                ("A2C on CartPole", "rl", "a2c", "ratio"),
-                ("DQN on CartPole", "rl", "dqn", "ratio"),
-                ("SAC on Pendulum", "rl", "sac", "ratio"),
-                ("an update of PPO in one graph", "rl", "ppo_update", "ratio"),
+                ("stable-baselines3: A2C on CartPole", "rl", "a2c", "ratio"),
+                ("stable-baselines3: DQN on CartPole", "rl", "dqn", "ratio"),
+                ("stable-baselines3: SAC on Pendulum", "rl", "sac", "ratio"),
+                ("stable-baselines3: PPO update in graph", "rl", "ppo_update", "ratio"),
                 (
                     "transformers: step of Trainer, tiny GPT-2",
                     *("trainer", "trainer_gpt2", "ratio"),
                 ),
                 (
-                    "what accelerate adds to a step",
+                    "time that accelerate adds to a step",
                     *("trainer", "accelerate", "added_ratio"),
                 ),
             )
