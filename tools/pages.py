@@ -225,10 +225,14 @@ def _right(counts: Mapping[str, int]) -> str:
 
 def _classes(parts: Iterable[Run]) -> str:
     """Return the classes of failures, with an example of each."""
-    failures = [failure for part in parts for failure in part["failures"]]
-    if not failures:
+    why_of = {
+        test: reasons.reason(test, message)
+        for part in parts
+        for tests in part["failures"].values()
+        for test, message in tests.items()
+    }
+    if not why_of:
         return "No test fails on npu only.\n"
-    why_of = {f["test"]: reasons.reason(f["test"], f["message"]) for f in failures}
     rows = []
     for why, number in Counter(why_of.values()).most_common():
         first = next(test for test, its in why_of.items() if its == why)

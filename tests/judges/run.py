@@ -131,14 +131,14 @@ def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
     }
     excused = wrong_on_cpu(suite, failed, work)
     counts = dict.fromkeys(("passed", *BAD, "skipped", "not right on cpu either"), 0)
-    failures = []
+    failures: dict[str, dict[str, str]] = {}
     for name, outcome in sorted({k: v for o in found for k, v in o.items()}.items()):
         kind = outcome.outcome
         if name in excused:
             kind = "not right on cpu either"
         counts[kind] += 1
         if kind in BAD:
-            failures.append({"test": name, "outcome": kind, "message": outcome.message})
+            failures.setdefault(kind, {})[name] = outcome.message
     ended = datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16]
     return {"counts": counts, "failures": failures, "ended": ended, **about()}
 
@@ -148,11 +148,20 @@ def read_kept() -> dict[str, Any]:
     return json.loads(KEPT.read_text()) if KEPT.exists() else {}
 
 
-def unknown(found: dict[str, Any], kept: dict[str, Any]) -> list[dict[str, str]]:
+def failures(part: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return outcome and message of each test of a part that failed."""
+    return {
+        test: (outcome, message)
+        for outcome, tests in part["failures"].items()
+        for test, message in tests.items()
+    }
+
+
+def unknown(found: dict[str, Any], kept: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the failures of a part that are not known from kept ones."""
     parts = [part for suite in kept.values() for part in suite["parts"].values()]
-    known = {failure["test"] for part in parts for failure in part["failures"]}
-    return [failure for failure in found["failures"] if failure["test"] not in known]
+    known = {test for part in parts for test in failures(part)}
+    return {k: v for k, v in failures(found).items() if k not in known}
 
 
 def main() -> int:
@@ -181,11 +190,11 @@ def main() -> int:
             entry["parts"][str(part)] = found
             for outcome, number in found["counts"].items():
                 report.counts[outcome] = report.counts.get(outcome, 0) + number
-            for new in unknown(found, known):
-                what = f"{new['test']}: {new['outcome']}"
+            for test, (outcome, message) in unknown(found, known).items():
+                what = f"{test}: {outcome}"
                 words = f"--no-install --part {part} --suite '{suite.name}'"
                 again = f"python -m tests.judges.run {words}"
-                report.find(what, new["message"], again=again)
+                report.find(what, message, again=again)
             report.write()
             if options.keep:
                 KEPT.write_text(json.dumps(kept, indent=1) + "\n")

@@ -173,7 +173,10 @@ def test_what_is_counted_fails_on_npu_alone(
     monkeypatch.setattr(run, "PARTS", 1)
     found = run.judged(suite, [], run.Work(0, 1))
     counts = found["counts"]
-    assert {f["test"].rpartition("::")[2]: f["outcome"] for f in found["failures"]} == {
+    failed = run.failures(found)
+    assert {
+        test.rpartition("::")[2]: outcome for test, (outcome, _) in failed.items()
+    } == {
         "test_wrong_on_npu": "failed",
         "test_dies_on_npu": "crashed",
         "test_says_something_else_in_disguise": "failed",
@@ -182,5 +185,5 @@ def test_what_is_counted_fails_on_npu_alone(
     }
     assert counts["not right on cpu either"] == 6
     assert counts["passed"] == 3 and sum(counts.values()) == 14
-    assert run.unknown(found, {"others": {"parts": {"0": found}}}) == []
-    assert run.unknown(found, {}) == found["failures"]
+    assert run.unknown(found, {"others": {"parts": {"0": found}}}) == {}
+    assert run.unknown(found, {}) == failed

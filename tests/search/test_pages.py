@@ -136,7 +136,7 @@ def test_cases_come_until_the_time_is_over():
 def test_a_third_that_was_not_run_and_a_rate_below_the_goal_are_told():
     counts = {"passed": 98, "failed": 2, "crashed": 0, "hung": 0, "skipped": 7}
     counts["not right on cpu either"] = 1
-    failures = [{"test": f"a/t.py::test_{n}", "message": "no idea"} for n in range(2)]
+    failures = {"failed": {f"a/t.py::test_{n}": "no idea" for n in range(2)}}
     about = {"ended": "2026-01-01 00:00", "commit": "abc", "torch": "2", "cores": 2}
     done = {"1": {"counts": counts, "failures": failures, **about}}
 
