@@ -1,6 +1,10 @@
 #include "csrc/sanitizer/sanitizer.h"
 
 #include <algorithm>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/interop/flag.h"
@@ -11,6 +15,10 @@ namespace npu {
 namespace {
 
 constexpr uint32_t kHost = ~uint32_t{0};
+// What a report calls the host's write of memory that has escaped.
+constexpr const char* kEscaped = "an array or pointer taken here";
+// Whether a wait of this thread owes it an error.
+thread_local bool owes_error_ = false;
 
 Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
                  uint32_t stream, uint64_t number, CallSite site,
@@ -29,6 +37,16 @@ Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
 bool uses_flag(const npu_kernel& kernel) {
   return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
          &kernel == &kReachFlag;
+}
+
+bool is_unseen(const npu_kernel& kernel) {
+  return !kernel.n_views && kernel.flags & NPU_KERNEL_ON_HOST &&
+         !uses_flag(kernel);
+}
+
+size_t hash_of(const Box& box) {
+  return std::hash<std::string_view>{}(
+      {reinterpret_cast<const char*>(box.lo), box.hi - box.lo});
 }
 
 FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
@@ -144,7 +162,10 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.marks.kind != TaskKind::kKernel &&
       task.marks.kind != TaskKind::kProgram)
     return false;
-  if (!task.kernel->n_views) return false;
+  if (!task.kernel->n_views) {
+    if (is_unseen(*task.kernel)) note_unseen(stream, position + 1);
+    return false;
+  }
   const KernelCall call{task.kernel, const_cast<Task&>(task).words()};
   const Origin origin = task.marks.kind == TaskKind::kProgram
                             ? Origin::kForeign
@@ -183,12 +204,17 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   const VectorClock& clock = state.history.now();
   for_each_view([&](const KernelCall& call, uint32_t i, Region& region) {
     if (region.live && region.one_stream && !region.overwritten &&
-        (region.stream == index || region.accesses.empty())) [[likely]]
+        !region.escaped && (region.stream == index || region.accesses.empty()))
+        [[likely]]
       return;
     const Access access = access_of_view(call, i);
     if (access.box.empty()) return;
     if (region.overwritten) [[unlikely]]
       check_overwritten(access, region, from, findings);
+    if (region.escaped) [[unlikely]]
+      compare_sources(access.writes, findings, [&](const Access& read) {
+        return overlap(read.box, access.box) != Answer::kNo;
+      });
     if (usable(region)) {
       if (!state.open()) check(access, region, clock, findings);
       return;
@@ -225,6 +251,7 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     if (region.pinned) [[unlikely]] {
       pinned = true;
       pinned_.push_back(region.lo);
+      if (region.escaped && !access.writes) note_source(region, access);
     }
   });
   if (!pinned) return false;
@@ -234,13 +261,15 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
 }
 
 void Sanitizer::published(Stream&, bool refused) {
-  if (refused && hooks_.raise) hooks_.raise();
+  if (refused || owes_error_) raise_found();
 }
 
 // A replay is one task, except that a flag within it orders what comes after
 // the flag.
 void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
                         Captured captured) {
+  for (const KernelCall& call : std::span(calls, count))
+    if (is_unseen(*call.kernel)) note_unseen(stream, stream.tail() + 1);
   for (size_t i = 0; i < count;) {
     if (uses_flag(*calls[i].kernel)) {
       flag_replayed(stream, calls[i++]);
@@ -249,9 +278,8 @@ void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
     const size_t first = i;
     while (i < count && !uses_flag(*calls[i].kernel)) ++i;
     if (examine(stream, stream.tail(), calls + first, i - first, call_site(),
-                {Origin::kReplay, captured}) &&
-        hooks_.raise)
-      hooks_.raise();
+                {Origin::kReplay, captured}))
+      raise_found();
   }
 }
 
@@ -316,10 +344,11 @@ void Sanitizer::flag_lowered(uint64_t flag) {
 }
 
 void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto raised = flags_.find(flag);
   if (!stream) {
     if (raised != flags_.end() && host_.join(raised->second)) ++host_version_;
+    compare_known(std::move(lock));
     return;
   }
   const uint32_t self = index_of(*stream);
@@ -333,9 +362,81 @@ void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
   if (takes) flags_.erase(raised);
 }
 
-void Sanitizer::host_waited(Stream& stream, uint64_t number) {
-  std::lock_guard lock(mutex_);
+bool Sanitizer::host_waited(Stream& stream, uint64_t number) {
+  std::unique_lock lock(mutex_);
   host_joins(index_of(stream), number);
+  return compare_known(std::move(lock));
+}
+
+void Sanitizer::raise_found() {
+  owes_error_ = false;
+  if (hooks_.raise) hooks_.raise();
+}
+
+void Sanitizer::host_escaped(const void* memory) {
+  const uint32_t site = call_stack_id();
+  std::lock_guard lock(mutex_);
+  Region* const region = shadow_.find(uintptr_t(memory));
+  if (!region || !region->pinned || region->escaped) return;
+  region->escaped = true;
+  region->escape_site = site;
+  for (const Access& access : region->accesses)
+    if (!access.writes && host_[access.stream] < access.number)
+      note_source(*region, access);
+}
+
+void Sanitizer::note_source(const Region& region, const Access& read) {
+  const auto changes = [&](const Access& a) {
+    return a.writes && host_[a.stream] < a.number &&
+           overlap(a.box, read.box) != Answer::kNo;
+  };
+  if (!read.box.solid() || std::ranges::any_of(region.accesses, changes))
+    return;
+  for (size_t i = 0; i < streams_.size(); ++i)
+    if (host_[i] < unseen_[i]) return;
+  // The stream's later read of the same bytes is over after the earlier one.
+  std::erase_if(sources_, [&](const Source& s) {
+    return s.read.stream == read.stream && covers(read.box, s.read.box);
+  });
+  sources_.push_back({read, hash_of(read.box)});
+}
+
+template <typename Meets>
+void Sanitizer::compare_sources(bool over, std::vector<Finding>& findings,
+                                Meets meets) {
+  std::erase_if(sources_, [&](const Source& source) {
+    const Access& read = source.read;
+    if (!meets(read)) return false;
+    if (hash_of(read.box) == source.hash) return over;
+    const Region& region = *shadow_.find(read.box.lo);
+    Finding f = describe(FindingKind::kHostWrite, region);
+    f.first = side(read);
+    f.second = {kEscaped, -1,    -1,   0,           {region.escape_site, 0},
+                0,        false, true, read.box.lo, read.box.hi};
+    findings.push_back(f);
+    return true;
+  });
+}
+
+bool Sanitizer::compare_known(std::unique_lock<std::mutex> lock) {
+  if (sources_.empty()) [[likely]]
+    return false;
+  std::vector<Finding> findings;
+  compare_sources(true, findings, [&](const Access& read) {
+    return host_[read.stream] >= read.number;
+  });
+  counts_.findings += findings.size();
+  lock.unlock();
+  if (!findings.empty() && hooks_.found &&
+      hooks_.found(findings.data(), findings.size()))
+    owes_error_ = true;
+  return owes_error_;
+}
+
+void Sanitizer::note_unseen(Stream& stream, uint64_t number) {
+  std::lock_guard lock(mutex_);
+  unseen_.raise(index_of(stream), number);
+  sources_.clear();
 }
 
 void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
@@ -350,6 +451,10 @@ void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
       const Access access = access_of(op, i, words, kHost, 1, {}, false);
       if (access.box.empty()) continue;
       check(access, *region, host_, findings);
+      if (region->escaped && access.writes)
+        compare_sources(true, findings, [&](const Access& read) {
+          return overlap(read.box, access.box) != Answer::kNo;
+        });
       if (region->overwritten)
         check_overwritten(access, *region, {Origin::kOperator}, findings);
     }
@@ -358,10 +463,10 @@ void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
   if (findings.empty()) [[likely]]
     return;
   const CallSite site = call_site();
-  for (Finding& f : findings) f.second.site = site;
-  if (hooks_.found && hooks_.found(findings.data(), findings.size()) &&
-      hooks_.raise)
-    hooks_.raise();
+  for (Finding& f : findings)
+    if (f.second.op != kEscaped) f.second.site = site;
+  if (hooks_.found && hooks_.found(findings.data(), findings.size()))
+    raise_found();
 }
 
 void Sanitizer::host_uses(Stream&, const npu_kernel& op,
@@ -392,7 +497,7 @@ bool Sanitizer::host_lent(const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
   const Region* known = shadow_.find(uintptr_t(memory));
   if (known && known->live && known->pinned) return false;
-  shadow_.forget(uintptr_t(memory), bytes);
+  forget_host(memory, bytes);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.pinned = true;
   region.owner = kHost;
@@ -453,7 +558,7 @@ void Sanitizer::segment_freed(int, const void* memory, size_t bytes) {
 void Sanitizer::host_allocated(const void* memory, size_t bytes) {
   const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
-  shadow_.forget(uintptr_t(memory), bytes);
+  forget_host(memory, bytes);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.pinned = true;
   region.owner = kHost;
@@ -463,18 +568,29 @@ void Sanitizer::host_allocated(const void* memory, size_t bytes) {
 void Sanitizer::host_freed(const void* memory) {
   std::lock_guard lock(mutex_);
   if (Region* region = shadow_.find(uintptr_t(memory)))
-    shadow_.forget(region->lo, region->hi - region->lo);
+    forget_host(reinterpret_cast<void*>(region->lo), region->hi - region->lo);
+}
+
+void Sanitizer::forget_host(const void* memory, size_t bytes) {
+  const uintptr_t lo = uintptr_t(memory);
+  std::erase_if(sources_, [&](const Source& s) {
+    return s.read.box.lo < lo + bytes && s.read.box.hi > lo;
+  });
+  shadow_.forget(lo, bytes);
 }
 
 void Sanitizer::clear() {
   std::lock_guard lock(mutex_);
   ++cleared_;
+  owes_error_ = false;
   streams_.clear();
   indices_.clear();
   last_stream_ = nullptr;
   host_ = {};
   host_version_ = 0;
   pinned_.clear();
+  sources_.clear();
+  unseen_ = {};
   flags_.clear();
   shadow_.clear();
   counts_ = {};

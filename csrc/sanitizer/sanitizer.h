@@ -80,7 +80,8 @@ class Sanitizer final : public Observer {
   void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
-  void host_waited(Stream&, uint64_t number) override;
+  bool host_waited(Stream&, uint64_t number) override;
+  void raise_found() override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
   void allocated(Stream&, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
@@ -94,6 +95,10 @@ class Sanitizer final : public Observer {
   void host_touches(const npu_kernel& op, const uint64_t* words);
   // Whether a queued task may still touch pinned memory.
   bool pinned_pending();
+  // The program has taken an array or a pointer of this memory, by which it may
+  // write it unseen. Where that is pinned memory, the bytes that a task reads
+  // are compared with what they were when it was queued.
+  void host_escaped(const void* memory);
 
   // Adds memory that was handed out before the sanitizer was installed.
   void adopt(Stream& owner, const void*, size_t);
@@ -140,6 +145,24 @@ class Sanitizer final : public Observer {
     }
   };
 
+  // A task's read of memory that has escaped.
+  struct Source {
+    Access read;
+    size_t hash;  // of the bytes, when the task was queued
+  };
+
+  // Notes a read, unless a task may write the bytes, or they may not be known.
+  void note_source(const Region& region, const Access& read);
+  // Finds the sources that have changed, of those that meets(read) is true of.
+  // Forgets these, and all of them where their bytes are `over`.
+  template <typename Meets>
+  void compare_sources(bool over, std::vector<Finding>& findings, Meets meets);
+  // The host knows more than before. True: there is an error to be raised.
+  bool compare_known(std::unique_lock<std::mutex> lock);
+  void forget_host(const void* memory, size_t bytes);
+  // A function that says nothing of the memory that it may write.
+  void note_unseen(Stream& stream, uint64_t number);
+
   // Checks and notes what a task touches. True: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
                size_t count, CallSite site, const From& from);
@@ -172,6 +195,8 @@ class Sanitizer final : public Observer {
   uint64_t host_version_ = 0;
   // Pinned regions that a task may still touch, by address.
   std::vector<uintptr_t> pinned_;
+  std::vector<Source> sources_;
+  VectorClock unseen_;  // the last of each stream's tasks of note_unseen()
   // What comes before a task that waits for a raised flag, by flag.
   std::unordered_map<uint64_t, VectorClock> flags_;
   Shadow shadow_;
