@@ -226,7 +226,7 @@ assert caught() == 0
 def test_torch_cudas_mode_is_as_on_cuda_where_torch_cuda_is_ours(tmp_path, python):
     (tmp_path / "program.py").write_text(REDIRECTED)
 
-    done = python.run("-m", "npu_dispatch", "run", "--cuda", tmp_path / "program.py")
+    done = python.run("-m", "npu_dispatch", "run", "--cuda", "program.py", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
 
