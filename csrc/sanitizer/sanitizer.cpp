@@ -1,9 +1,7 @@
 #include "csrc/sanitizer/sanitizer.h"
 
 #include <algorithm>
-#include <functional>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "csrc/base/clock.h"
@@ -13,26 +11,6 @@
 
 namespace npu {
 namespace {
-
-constexpr uint32_t kHost = ~uint32_t{0};
-// What a report calls the host's write of memory that has escaped.
-constexpr const char* kEscaped = "an array or pointer taken here";
-// Whether a wait of this thread owes it an error.
-thread_local bool owes_error_ = false;
-
-Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
-                 uint32_t stream, uint64_t number, CallSite site,
-                 bool foreign) {
-  return {.box = box_of(kernel.views[i], words),
-          .op = kernel.name,
-          .number = number,
-          .stream = stream,
-          .site = site,
-          .argument = i,
-          .writes = (kernel.views[i].access & NPU_WRITE) != 0,
-          .foreign = foreign,
-          .stale = false};
-}
 
 bool uses_flag(const npu_kernel& kernel) {
   return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
@@ -44,13 +22,8 @@ bool is_unseen(const npu_kernel& kernel) {
          !uses_flag(kernel);
 }
 
-size_t hash_of(const Box& box) {
-  return std::hash<std::string_view>{}(
-      {reinterpret_cast<const char*>(box.lo), box.hi - box.lo});
-}
-
-FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
-  if (access.stream == kHost && pinned)
+FindingKind kind_of(const Access& old, const Access& access, bool host) {
+  if (host)
     return access.writes ? FindingKind::kHostWrite : FindingKind::kHostRead;
   if (old.stale) return FindingKind::kReuse;
   if (old.foreign || access.foreign)
@@ -91,6 +64,20 @@ class Timed {
 };
 
 }  // namespace
+
+Access Sanitizer::access_of(const npu_kernel& kernel, uint32_t i,
+                            const uint64_t* words, uint32_t stream,
+                            uint64_t number, CallSite site, bool foreign) {
+  return {.box = box_of(kernel.views[i], words),
+          .op = kernel.name,
+          .number = number,
+          .stream = stream,
+          .site = site,
+          .argument = i,
+          .writes = (kernel.views[i].access & NPU_WRITE) != 0,
+          .foreign = foreign,
+          .stale = false};
+}
 
 uint32_t Sanitizer::index_of(Stream& stream) {
   if (&stream == last_stream_) [[likely]]
@@ -151,7 +138,8 @@ void Sanitizer::check(const Access& access, const Region& region,
     if (!old.writes && !access.writes) continue;
     if (overlap(old.box, access.box) == Answer::kNo) continue;
     if (old.number > streams_[old.stream]->open_from) continue;
-    Finding f = describe(kind_of(old, access, region.pinned), region);
+    Finding f = describe(
+        kind_of(old, access, access.stream == kHost && region.pinned), region);
     f.first = side(old);
     f.second = side(access);
     findings.push_back(f);
@@ -212,9 +200,7 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     if (region.overwritten) [[unlikely]]
       check_overwritten(access, region, from, findings);
     if (region.escaped) [[unlikely]]
-      compare_sources(access.writes, findings, [&](const Access& read) {
-        return overlap(read.box, access.box) != Answer::kNo;
-      });
+      compare_sources(access, access.writes, findings);
     if (usable(region)) {
       if (!state.open()) check(access, region, clock, findings);
       return;
@@ -258,10 +244,6 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   lock.unlock();
   if (hooks_.touched_pinned) hooks_.touched_pinned();
   return false;
-}
-
-void Sanitizer::published(Stream&, bool refused) {
-  if (refused || owes_error_) raise_found();
 }
 
 // A replay is one task, except that a flag within it orders what comes after
@@ -362,154 +344,6 @@ void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
   if (takes) flags_.erase(raised);
 }
 
-bool Sanitizer::host_waited(Stream& stream, uint64_t number) {
-  std::unique_lock lock(mutex_);
-  host_joins(index_of(stream), number);
-  return compare_known(std::move(lock));
-}
-
-void Sanitizer::raise_found() {
-  owes_error_ = false;
-  if (hooks_.raise) hooks_.raise();
-}
-
-void Sanitizer::host_escaped(const void* memory) {
-  const uint32_t site = call_stack_id();
-  std::lock_guard lock(mutex_);
-  Region* const region = shadow_.find(uintptr_t(memory));
-  if (!region || !region->pinned || region->escaped) return;
-  region->escaped = true;
-  region->escape_site = site;
-  for (const Access& access : region->accesses)
-    if (!access.writes && host_[access.stream] < access.number)
-      note_source(*region, access);
-}
-
-void Sanitizer::note_source(const Region& region, const Access& read) {
-  const auto changes = [&](const Access& a) {
-    return a.writes && host_[a.stream] < a.number &&
-           overlap(a.box, read.box) != Answer::kNo;
-  };
-  if (!read.box.solid() || std::ranges::any_of(region.accesses, changes))
-    return;
-  for (size_t i = 0; i < streams_.size(); ++i)
-    if (host_[i] < unseen_[i]) return;
-  // The stream's later read of the same bytes is over after the earlier one.
-  std::erase_if(sources_, [&](const Source& s) {
-    return s.read.stream == read.stream && covers(read.box, s.read.box);
-  });
-  sources_.push_back({read, hash_of(read.box)});
-}
-
-template <typename Meets>
-void Sanitizer::compare_sources(bool over, std::vector<Finding>& findings,
-                                Meets meets) {
-  std::erase_if(sources_, [&](const Source& source) {
-    const Access& read = source.read;
-    if (!meets(read)) return false;
-    if (hash_of(read.box) == source.hash) return over;
-    const Region& region = *shadow_.find(read.box.lo);
-    Finding f = describe(FindingKind::kHostWrite, region);
-    f.first = side(read);
-    f.second = {kEscaped, -1,    -1,   0,           {region.escape_site, 0},
-                0,        false, true, read.box.lo, read.box.hi};
-    findings.push_back(f);
-    return true;
-  });
-}
-
-bool Sanitizer::compare_known(std::unique_lock<std::mutex> lock) {
-  if (sources_.empty()) [[likely]]
-    return false;
-  std::vector<Finding> findings;
-  compare_sources(true, findings, [&](const Access& read) {
-    return host_[read.stream] >= read.number;
-  });
-  counts_.findings += findings.size();
-  lock.unlock();
-  if (!findings.empty() && hooks_.found &&
-      hooks_.found(findings.data(), findings.size()))
-    owes_error_ = true;
-  return owes_error_;
-}
-
-void Sanitizer::note_unseen(Stream& stream, uint64_t number) {
-  std::lock_guard lock(mutex_);
-  unseen_.raise(index_of(stream), number);
-  sources_.clear();
-}
-
-void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
-                           bool only_pinned) {
-  std::vector<Finding> findings;
-  {
-    std::lock_guard lock(mutex_);
-    for (uint32_t i = 0; i < op.n_views; ++i) {
-      Region* region = shadow_.find(uintptr_t(words[op.views[i].word]));
-      if (!region || !region->live || (only_pinned && !region->pinned))
-        continue;
-      const Access access = access_of(op, i, words, kHost, 1, {}, false);
-      if (access.box.empty()) continue;
-      check(access, *region, host_, findings);
-      if (region->escaped && access.writes)
-        compare_sources(true, findings, [&](const Access& read) {
-          return overlap(read.box, access.box) != Answer::kNo;
-        });
-      if (region->overwritten)
-        check_overwritten(access, *region, {Origin::kOperator}, findings);
-    }
-    counts_.findings += findings.size();
-  }
-  if (findings.empty()) [[likely]]
-    return;
-  const CallSite site = call_site();
-  for (Finding& f : findings)
-    if (f.second.op != kEscaped) f.second.site = site;
-  if (hooks_.found && hooks_.found(findings.data(), findings.size()))
-    raise_found();
-}
-
-void Sanitizer::host_uses(Stream&, const npu_kernel& op,
-                          const uint64_t* words) {
-  check_host(op, words, false);
-}
-
-void Sanitizer::host_touches(const npu_kernel& op, const uint64_t* words) {
-  check_host(op, words, true);
-}
-
-bool Sanitizer::pinned_pending() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(pinned_, [&](uintptr_t address) {
-    const Region* region = shadow_.find(address);
-    return !region || !region->pinned || !pending(*region);
-  });
-  return !pinned_.empty();
-}
-
-bool Sanitizer::pending(const Region& region) const {
-  return std::any_of(
-      region.accesses.begin(), region.accesses.end(),
-      [&](const Access& a) { return host_[a.stream] < a.number; });
-}
-
-bool Sanitizer::host_lent(const void* memory, size_t bytes) {
-  std::lock_guard lock(mutex_);
-  const Region* known = shadow_.find(uintptr_t(memory));
-  if (known && known->live && known->pinned) return false;
-  forget_host(memory, bytes);
-  Region& region = shadow_.give_out(uintptr_t(memory), bytes);
-  region.pinned = true;
-  region.owner = kHost;
-  return true;
-}
-
-bool Sanitizer::host_pending(const void* memory) {
-  std::lock_guard lock(mutex_);
-  const Region* region = shadow_.find(uintptr_t(memory));
-  return region && pending(*region);
-}
-
 void Sanitizer::allocated(Stream& stream, const void* memory, size_t bytes) {
   const Timed timed(stream.device());
   const uint32_t site = call_stack_id();
@@ -553,30 +387,6 @@ void Sanitizer::freed(Stream& stream, const void* memory, size_t, FreedTo) {
 void Sanitizer::segment_freed(int, const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
   shadow_.forget(uintptr_t(memory), bytes);
-}
-
-void Sanitizer::host_allocated(const void* memory, size_t bytes) {
-  const uint32_t site = call_stack_id();
-  std::lock_guard lock(mutex_);
-  forget_host(memory, bytes);
-  Region& region = shadow_.give_out(uintptr_t(memory), bytes);
-  region.pinned = true;
-  region.owner = kHost;
-  region.alloc_site = site;
-}
-
-void Sanitizer::host_freed(const void* memory) {
-  std::lock_guard lock(mutex_);
-  if (Region* region = shadow_.find(uintptr_t(memory)))
-    forget_host(reinterpret_cast<void*>(region->lo), region->hi - region->lo);
-}
-
-void Sanitizer::forget_host(const void* memory, size_t bytes) {
-  const uintptr_t lo = uintptr_t(memory);
-  std::erase_if(sources_, [&](const Source& s) {
-    return s.read.box.lo < lo + bytes && s.read.box.hi > lo;
-  });
-  shadow_.forget(lo, bytes);
 }
 
 void Sanitizer::clear() {

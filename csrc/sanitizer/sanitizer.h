@@ -16,6 +16,7 @@
 #include "csrc/observe/observer.h"
 #include "csrc/sanitizer/clock.h"
 #include "csrc/sanitizer/shadow.h"
+#include "csrc/sanitizer/sources.h"
 #include "csrc/taskqueue/call_site.h"
 
 namespace npu {
@@ -130,6 +131,8 @@ class Sanitizer final : public Observer {
     bool open() const { return open_flag != 0; }
   };
 
+  static constexpr uint32_t kHost = ~uint32_t{0};  // no stream's index
+
   // What kind of task a call is part of.
   enum class Origin { kOperator, kForeign, kReplay };
   struct From {
@@ -145,18 +148,17 @@ class Sanitizer final : public Observer {
     }
   };
 
-  // A task's read of memory that has escaped.
-  struct Source {
-    Access read;
-    size_t hash;  // of the bytes, when the task was queued
-  };
-
-  // Notes a read, unless a task may write the bytes, or they may not be known.
+  static Access access_of(const npu_kernel& kernel, uint32_t i,
+                          const uint64_t* words, uint32_t stream,
+                          uint64_t number, CallSite site, bool foreign);
+  // Notes a read of memory that has escaped, unless a task may write the bytes,
+  // or they may not be known.
   void note_source(const Region& region, const Access& read);
-  // Finds the sources that have changed, of those that meets(read) is true of.
-  // Forgets these, and all of them where their bytes are `over`.
-  template <typename Meets>
-  void compare_sources(bool over, std::vector<Finding>& findings, Meets meets);
+  // Finds the sources that the access touches and that have changed
+  // (Sources::compare).
+  void compare_sources(const Access& access, bool over,
+                       std::vector<Finding>& findings);
+  void note_changed(const Access& read, std::vector<Finding>& findings);
   // The host knows more than before. True: there is an error to be raised.
   bool compare_known(std::unique_lock<std::mutex> lock);
   void forget_host(const void* memory, size_t bytes);
@@ -184,6 +186,8 @@ class Sanitizer final : public Observer {
                   bool only_pinned);
 
   const SanitizerHooks hooks_;
+  // Whether a wait of this thread owes it an error.
+  static inline thread_local bool owes_error_ = false;
 
   std::mutex mutex_;  // guards everything below
   uint64_t cleared_ = 0;
@@ -195,7 +199,7 @@ class Sanitizer final : public Observer {
   uint64_t host_version_ = 0;
   // Pinned regions that a task may still touch, by address.
   std::vector<uintptr_t> pinned_;
-  std::vector<Source> sources_;
+  Sources sources_;
   VectorClock unseen_;  // the last of each stream's tasks of note_unseen()
   // What comes before a task that waits for a raised flag, by flag.
   std::unordered_map<uint64_t, VectorClock> flags_;
