@@ -63,7 +63,8 @@ class Observer {
   virtual bool submitted(Stream&, uint64_t /*position*/, const Task&) {
     return false;
   }
-  // The task is visible now. May throw when it was refused.
+  // The task is visible now. May throw when it was refused, and where an
+  // earlier host_waited() was true.
   virtual void published(Stream&, bool /*refused*/) {}
   // Told of each task and kernel that is work of the device, where somebody
   // asks for the times.
@@ -85,8 +86,11 @@ class Observer {
   virtual void flag_awaited(Stream*, uint64_t /*flag*/, bool /*takes*/) {}
 
   // A host thread is about to wait; has waited; asks without waiting.
+  // host_waited: true where the program has done something wrong meanwhile, for
+  // which raise_found() then throws, or the thread's next published().
   virtual void host_waits(Stream&, uint64_t /*number*/, WaitReason) {}
-  virtual void host_waited(Stream&, uint64_t /*number*/) {}
+  virtual bool host_waited(Stream&, uint64_t /*number*/) { return false; }
+  virtual void raise_found() {}
   virtual void host_polls(Stream&, uint64_t /*number*/) {}
   // Somebody will be told when that number is reached, and goes on meanwhile.
   virtual void host_awaits(Stream&, uint64_t /*number*/) {}

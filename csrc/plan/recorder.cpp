@@ -202,7 +202,7 @@ void Recorder::host_waits(Stream&, uint64_t, WaitReason reason) {
 }
 
 // Without host_waits() before it, the host has asked and found the task done.
-void Recorder::host_waited(Stream& stream, uint64_t number) {
+bool Recorder::host_waited(Stream& stream, uint64_t number) {
   Thread& thread = here();
   const bool waits = std::exchange(thread.waits, false);
   const uint64_t ns =
@@ -216,6 +216,7 @@ void Recorder::host_waited(Stream& stream, uint64_t number) {
     entry.site = site;
     entry.amount = other.behind(number);
   });
+  return false;
 }
 
 void Recorder::note(Act act, uint64_t amount) {

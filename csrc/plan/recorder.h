@@ -31,7 +31,7 @@ class Recorder final : public Observer {
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void replays(Stream&, const KernelCall*, size_t, Captured) override;
   void host_waits(Stream&, uint64_t number, WaitReason) override;
-  void host_waited(Stream&, uint64_t number) override;
+  bool host_waited(Stream&, uint64_t number) override;
   void allocated(Stream&, const void*, size_t) override;
   void freed(Stream&, const void*, size_t, FreedTo) override;
 

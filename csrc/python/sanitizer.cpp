@@ -146,6 +146,7 @@ void bind_sanitizer(py::module_& m) {
   def(m, "sanitizer_start", &start_sanitizer);
   m.def("sanitizer_stop", &stop_sanitizer);
   def(m, "sanitizer_host_uses", &sanitizer_host_uses);
+  def(m, "sanitizer_host_escapes", &sanitizer_host_escapes);
   m.def("sanitizer_watch_thread", &watch_thread_for_good);
   m.def("sanitizer_count_report", [](int device, int kind) {
     segment().devices[device].sanitizer_reports[kind].fetch_add(

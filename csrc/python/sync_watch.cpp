@@ -41,8 +41,8 @@ const char* name_of(WaitReason reason) {
   constexpr const char* kNames[] = {
       "item",     "copy",       "stream_sync", "event_sync", "device_sync",
       "operator", "allocator",  "exit",        "h2d",        "graph",
-      "dealloc",  "raw_handle", "full_queue"};
-  static_assert(std::size(kNames) == size_t(kFullQueue) + 1);
+      "dealloc",  "raw_handle", "full_queue",  "staged_copy"};
+  static_assert(std::size(kNames) == size_t(kStagedCopy) + 1);
   return kNames[int(reason)];
 }
 

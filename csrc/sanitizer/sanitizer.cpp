@@ -1,6 +1,8 @@
 #include "csrc/sanitizer/sanitizer.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/interop/flag.h"
@@ -10,29 +12,18 @@
 namespace npu {
 namespace {
 
-constexpr uint32_t kHost = ~uint32_t{0};
-
-Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
-                 uint32_t stream, uint64_t number, CallSite site,
-                 bool foreign) {
-  return {.box = box_of(kernel.views[i], words),
-          .op = kernel.name,
-          .number = number,
-          .stream = stream,
-          .site = site,
-          .argument = i,
-          .writes = (kernel.views[i].access & NPU_WRITE) != 0,
-          .foreign = foreign,
-          .stale = false};
-}
-
 bool uses_flag(const npu_kernel& kernel) {
   return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
          &kernel == &kReachFlag;
 }
 
-FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
-  if (access.stream == kHost && pinned)
+bool is_unseen(const npu_kernel& kernel) {
+  return !kernel.n_views && kernel.flags & NPU_KERNEL_ON_HOST &&
+         !uses_flag(kernel);
+}
+
+FindingKind kind_of(const Access& old, const Access& access, bool host) {
+  if (host)
     return access.writes ? FindingKind::kHostWrite : FindingKind::kHostRead;
   if (old.stale) return FindingKind::kReuse;
   if (old.foreign || access.foreign)
@@ -73,6 +64,20 @@ class Timed {
 };
 
 }  // namespace
+
+Access Sanitizer::access_of(const npu_kernel& kernel, uint32_t i,
+                            const uint64_t* words, uint32_t stream,
+                            uint64_t number, CallSite site, bool foreign) {
+  return {.box = box_of(kernel.views[i], words),
+          .op = kernel.name,
+          .number = number,
+          .stream = stream,
+          .site = site,
+          .argument = i,
+          .writes = (kernel.views[i].access & NPU_WRITE) != 0,
+          .foreign = foreign,
+          .stale = false};
+}
 
 uint32_t Sanitizer::index_of(Stream& stream) {
   if (&stream == last_stream_) [[likely]]
@@ -133,7 +138,8 @@ void Sanitizer::check(const Access& access, const Region& region,
     if (!old.writes && !access.writes) continue;
     if (overlap(old.box, access.box) == Answer::kNo) continue;
     if (old.number > streams_[old.stream]->open_from) continue;
-    Finding f = describe(kind_of(old, access, region.pinned), region);
+    Finding f = describe(
+        kind_of(old, access, access.stream == kHost && region.pinned), region);
     f.first = side(old);
     f.second = side(access);
     findings.push_back(f);
@@ -144,7 +150,10 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.marks.kind != TaskKind::kKernel &&
       task.marks.kind != TaskKind::kProgram)
     return false;
-  if (!task.kernel->n_views) return false;
+  if (!task.kernel->n_views) {
+    if (is_unseen(*task.kernel)) note_unseen(stream, position + 1);
+    return false;
+  }
   const KernelCall call{task.kernel, const_cast<Task&>(task).words()};
   const Origin origin = task.marks.kind == TaskKind::kProgram
                             ? Origin::kForeign
@@ -183,12 +192,15 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   const VectorClock& clock = state.history.now();
   for_each_view([&](const KernelCall& call, uint32_t i, Region& region) {
     if (region.live && region.one_stream && !region.overwritten &&
-        (region.stream == index || region.accesses.empty())) [[likely]]
+        !region.escaped && (region.stream == index || region.accesses.empty()))
+        [[likely]]
       return;
     const Access access = access_of_view(call, i);
     if (access.box.empty()) return;
     if (region.overwritten) [[unlikely]]
       check_overwritten(access, region, from, findings);
+    if (region.escaped) [[unlikely]]
+      compare_sources(access, access.writes, findings);
     if (usable(region)) {
       if (!state.open()) check(access, region, clock, findings);
       return;
@@ -225,6 +237,7 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     if (region.pinned) [[unlikely]] {
       pinned = true;
       pinned_.push_back(region.lo);
+      if (region.escaped && !access.writes) note_source(region, access);
     }
   });
   if (!pinned) return false;
@@ -233,14 +246,12 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   return false;
 }
 
-void Sanitizer::published(Stream&, bool refused) {
-  if (refused && hooks_.raise) hooks_.raise();
-}
-
 // A replay is one task, except that a flag within it orders what comes after
 // the flag.
 void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
                         Captured captured) {
+  for (const KernelCall& call : std::span(calls, count))
+    if (is_unseen(*call.kernel)) note_unseen(stream, stream.tail() + 1);
   for (size_t i = 0; i < count;) {
     if (uses_flag(*calls[i].kernel)) {
       flag_replayed(stream, calls[i++]);
@@ -249,9 +260,8 @@ void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
     const size_t first = i;
     while (i < count && !uses_flag(*calls[i].kernel)) ++i;
     if (examine(stream, stream.tail(), calls + first, i - first, call_site(),
-                {Origin::kReplay, captured}) &&
-        hooks_.raise)
-      hooks_.raise();
+                {Origin::kReplay, captured}))
+      raise_found();
   }
 }
 
@@ -316,10 +326,11 @@ void Sanitizer::flag_lowered(uint64_t flag) {
 }
 
 void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto raised = flags_.find(flag);
   if (!stream) {
     if (raised != flags_.end() && host_.join(raised->second)) ++host_version_;
+    compare_known(std::move(lock));
     return;
   }
   const uint32_t self = index_of(*stream);
@@ -331,78 +342,6 @@ void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
   }
   state.history.join(stream->tail(), raised->second, self);
   if (takes) flags_.erase(raised);
-}
-
-void Sanitizer::host_waited(Stream& stream, uint64_t number) {
-  std::lock_guard lock(mutex_);
-  host_joins(index_of(stream), number);
-}
-
-void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
-                           bool only_pinned) {
-  std::vector<Finding> findings;
-  {
-    std::lock_guard lock(mutex_);
-    for (uint32_t i = 0; i < op.n_views; ++i) {
-      Region* region = shadow_.find(uintptr_t(words[op.views[i].word]));
-      if (!region || !region->live || (only_pinned && !region->pinned))
-        continue;
-      const Access access = access_of(op, i, words, kHost, 1, {}, false);
-      if (access.box.empty()) continue;
-      check(access, *region, host_, findings);
-      if (region->overwritten)
-        check_overwritten(access, *region, {Origin::kOperator}, findings);
-    }
-    counts_.findings += findings.size();
-  }
-  if (findings.empty()) [[likely]]
-    return;
-  const CallSite site = call_site();
-  for (Finding& f : findings) f.second.site = site;
-  if (hooks_.found && hooks_.found(findings.data(), findings.size()) &&
-      hooks_.raise)
-    hooks_.raise();
-}
-
-void Sanitizer::host_uses(Stream&, const npu_kernel& op,
-                          const uint64_t* words) {
-  check_host(op, words, false);
-}
-
-void Sanitizer::host_touches(const npu_kernel& op, const uint64_t* words) {
-  check_host(op, words, true);
-}
-
-bool Sanitizer::pinned_pending() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(pinned_, [&](uintptr_t address) {
-    const Region* region = shadow_.find(address);
-    return !region || !region->pinned || !pending(*region);
-  });
-  return !pinned_.empty();
-}
-
-bool Sanitizer::pending(const Region& region) const {
-  return std::any_of(
-      region.accesses.begin(), region.accesses.end(),
-      [&](const Access& a) { return host_[a.stream] < a.number; });
-}
-
-bool Sanitizer::host_lent(const void* memory, size_t bytes) {
-  std::lock_guard lock(mutex_);
-  const Region* known = shadow_.find(uintptr_t(memory));
-  if (known && known->live && known->pinned) return false;
-  shadow_.forget(uintptr_t(memory), bytes);
-  Region& region = shadow_.give_out(uintptr_t(memory), bytes);
-  region.pinned = true;
-  region.owner = kHost;
-  return true;
-}
-
-bool Sanitizer::host_pending(const void* memory) {
-  std::lock_guard lock(mutex_);
-  const Region* region = shadow_.find(uintptr_t(memory));
-  return region && pending(*region);
 }
 
 void Sanitizer::allocated(Stream& stream, const void* memory, size_t bytes) {
@@ -450,31 +389,18 @@ void Sanitizer::segment_freed(int, const void* memory, size_t bytes) {
   shadow_.forget(uintptr_t(memory), bytes);
 }
 
-void Sanitizer::host_allocated(const void* memory, size_t bytes) {
-  const uint32_t site = call_stack_id();
-  std::lock_guard lock(mutex_);
-  shadow_.forget(uintptr_t(memory), bytes);
-  Region& region = shadow_.give_out(uintptr_t(memory), bytes);
-  region.pinned = true;
-  region.owner = kHost;
-  region.alloc_site = site;
-}
-
-void Sanitizer::host_freed(const void* memory) {
-  std::lock_guard lock(mutex_);
-  if (Region* region = shadow_.find(uintptr_t(memory)))
-    shadow_.forget(region->lo, region->hi - region->lo);
-}
-
 void Sanitizer::clear() {
   std::lock_guard lock(mutex_);
   ++cleared_;
+  owes_error_ = false;
   streams_.clear();
   indices_.clear();
   last_stream_ = nullptr;
   host_ = {};
   host_version_ = 0;
   pinned_.clear();
+  sources_.clear();
+  unseen_ = {};
   flags_.clear();
   shadow_.clear();
   counts_ = {};

@@ -16,6 +16,7 @@
 #include "csrc/observe/observer.h"
 #include "csrc/sanitizer/clock.h"
 #include "csrc/sanitizer/shadow.h"
+#include "csrc/sanitizer/sources.h"
 #include "csrc/taskqueue/call_site.h"
 
 namespace npu {
@@ -80,7 +81,8 @@ class Sanitizer final : public Observer {
   void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
-  void host_waited(Stream&, uint64_t number) override;
+  bool host_waited(Stream&, uint64_t number) override;
+  void raise_found() override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
   void allocated(Stream&, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
@@ -94,6 +96,10 @@ class Sanitizer final : public Observer {
   void host_touches(const npu_kernel& op, const uint64_t* words);
   // Whether a queued task may still touch pinned memory.
   bool pinned_pending();
+  // The program has taken an array or a pointer of this memory, by which it may
+  // write it unseen. Where that is pinned memory, the bytes that a task reads
+  // are compared with what they were when it was queued.
+  void host_escaped(const void* memory);
 
   // Adds memory that was handed out before the sanitizer was installed.
   void adopt(Stream& owner, const void*, size_t);
@@ -125,6 +131,8 @@ class Sanitizer final : public Observer {
     bool open() const { return open_flag != 0; }
   };
 
+  static constexpr uint32_t kHost = ~uint32_t{0};  // no stream's index
+
   // What kind of task a call is part of.
   enum class Origin { kOperator, kForeign, kReplay };
   struct From {
@@ -139,6 +147,23 @@ class Sanitizer final : public Observer {
       return origin != Origin::kReplay || captured.begun > region.captured;
     }
   };
+
+  static Access access_of(const npu_kernel& kernel, uint32_t i,
+                          const uint64_t* words, uint32_t stream,
+                          uint64_t number, CallSite site, bool foreign);
+  // Notes a read of memory that has escaped, unless a task may write the bytes,
+  // or they may not be known.
+  void note_source(const Region& region, const Access& read);
+  // Finds the sources that the access touches and that have changed
+  // (Sources::compare).
+  void compare_sources(const Access& access, bool over,
+                       std::vector<Finding>& findings);
+  void note_changed(const Access& read, std::vector<Finding>& findings);
+  // The host knows more than before. True: there is an error to be raised.
+  bool compare_known(std::unique_lock<std::mutex> lock);
+  void forget_host(const void* memory, size_t bytes);
+  // A function that says nothing of the memory that it may write.
+  void note_unseen(Stream& stream, uint64_t number);
 
   // Checks and notes what a task touches. True: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
@@ -161,6 +186,8 @@ class Sanitizer final : public Observer {
                   bool only_pinned);
 
   const SanitizerHooks hooks_;
+  // Whether a wait of this thread owes it an error.
+  static inline thread_local bool owes_error_ = false;
 
   std::mutex mutex_;  // guards everything below
   uint64_t cleared_ = 0;
@@ -172,6 +199,8 @@ class Sanitizer final : public Observer {
   uint64_t host_version_ = 0;
   // Pinned regions that a task may still touch, by address.
   std::vector<uintptr_t> pinned_;
+  Sources sources_;
+  VectorClock unseen_;  // the last of each stream's tasks of note_unseen()
   // What comes before a task that waits for a raised flag, by flag.
   std::unordered_map<uint64_t, VectorClock> flags_;
   Shadow shadow_;

@@ -137,7 +137,7 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
                        : make_one(lo, lo + bytes);
   for (Access& access : region.accesses) access.stale = true;
   region.live = true;
-  region.pinned = false;
+  region.pinned = region.escaped = false;
   region.captured = 0;
   region.overwritten.reset();
   region.owner = 0;

@@ -57,6 +57,10 @@ struct Region {
   uintptr_t lo = 0, hi = 0;
   bool live = true;
   bool pinned = false;
+  // The host's own code may write it unseen, by an array or a pointer that was
+  // taken at escape_site. Only of pinned memory.
+  bool escaped = false;
+  uint32_t escape_site = 0;
   // When it was handed out to a capture, whose graph may use it after a free;
   // 0: it was not.
   uint64_t captured = 0;

@@ -153,19 +153,16 @@ struct Exemplars {
   }
 };
 
-// What one task was. Task n has entry n % kRecentTasks of its stream, from when
-// its launcher begins it until it begins task n + kRecentTasks. Before that the
-// entry is of task n - kRecentTasks, so an entry says whose it is. A reader that
-// finds `retired` below n + kRecentTasks after reading has read one entry whole.
+// What one task was. Task n has entry n % kRecentTasks of its stream from when
+// it begins until task n + kRecentTasks begins: an entry says whose it is. A
+// reader that then finds `retired` below that number has read one entry.
 struct RecentTask {
   static constexpr uint64_t kDropped = uint64_t{1} << 32;
   static constexpr uint64_t kFailed = uint64_t{1} << 33;
   static constexpr int kTaskShift = 34;
 
   Counter name;  // NameEntry::key
-  // SiteEntry, 0: not known; the two bits above; from kTaskShift on the low
-  // bits of the task's number.
-  Counter site;
+  Counter site;  // SiteEntry, 0: not known; the bits; the task's low bits
 };
 
 // Why a stream has failed. One writer at a time: Stream::fail().
@@ -312,8 +309,7 @@ struct StreamBlock {
     put(entry.site, site | position << RecentTask::kTaskShift);
   }
 
-  // The name of the task that runs, which is the one at `position`. Null where
-  // that one has not begun, or another one has meanwhile. Any thread.
+  // The task's name; null: it has not begun, or a later one has its entry.
   const char* running(uint64_t position) const {
     // Relaxed throughout: see RecentTask.
     const RecentTask& entry = recent[position % kRecentTasks];

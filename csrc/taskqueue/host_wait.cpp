@@ -234,8 +234,9 @@ bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
       drained.drain_ns[r].fetch_add(took, std::memory_order_relaxed);
     }
   }
-  tell_observers(&Observer::host_waited, stream, number);
+  const bool badly = tell_observers(&Observer::host_waited, stream, number);
   tell_after({stream, reason, op, number - std::min(number, retired), took});
+  if (badly) tell_observers(&Observer::raise_found);
   return true;
 }
 
@@ -254,12 +255,18 @@ bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
 
 bool host_poll(Stream& stream, uint64_t number) {
   tell_observers(&Observer::host_polls, stream, number);
-  const bool done = stream.retired().reached(number);
-  if (done)
-    tell_observers(&Observer::host_waited, stream, number);
-  else
+  if (!stream.retired().reached(number)) {
     stream.retired().want(number);
-  return done;
+    return false;
+  }
+  if (tell_observers(&Observer::host_waited, stream, number))
+    tell_observers(&Observer::raise_found);
+  return true;
+}
+
+void tell_staged_copy(Stream& stream, const char* op) {
+  tell_before(stream, kStagedCopy, op);
+  tell_after({stream, kStagedCopy, op, 0, 0});
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {

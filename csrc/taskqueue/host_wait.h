@@ -13,11 +13,13 @@ class Stream;
 
 // The reason of a launch that found its stream's ring full.
 inline constexpr WaitReason kFullQueue = WaitReason(OpenWait::kFullQueue);
+// That of a blocking copy which waits on CUDA, and here does not.
+inline constexpr WaitReason kStagedCopy = WaitReason(OpenWait::kFullQueue + 1);
 
 // A wait, as those who watch waits see it.
 struct HostWait {
   Stream& stream;
-  WaitReason reason;  // or kFullQueue
+  WaitReason reason;  // or kFullQueue, kStagedCopy
   const char* op;     // the operator that waits; null: a synchronize() call
   uint64_t pending;   // tasks to be waited for
   uint64_t ns;        // how long it took; 0 before
@@ -59,6 +61,10 @@ bool host_poll(Stream& stream, uint64_t number);
 void announce_host_wait(Stream& stream, WaitReason reason, const char* op);
 void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                          const char* op);
+
+// Tells those who watch waits of a copy from the host that does not wait.
+// Throws where they refuse it.
+void tell_staged_copy(Stream& stream, const char* op);
 
 // Waits on behalf of a caller that found the ring full.
 void host_wait_for_space(Stream& stream, uint64_t number);

@@ -175,6 +175,15 @@ void sanitizer_host_uses(const at::Tensor& t, const char* by, bool writes) {
   sanitizer->host_touches(kernel, &word);
 }
 
+void sanitizer_host_escapes(const at::Tensor& t) {
+  Sanitizer* sanitizer = host_ops_sanitizer();
+  if (sanitizer && t.device().is_cpu() && t.has_storage())
+    sanitizer->host_escaped(t.storage()
+                                .unsafeGetStorageImpl()
+                                ->_mutable_data_ptr_no_checks()
+                                .get());
+}
+
 void lend_to_sanitizer(const std::vector<at::Tensor>& tensors) {
   Sanitizer* sanitizer = host_ops_sanitizer();
   if (!sanitizer) return;

@@ -26,6 +26,9 @@ void watch_thread_for_good();
 // `by` uses a tensor's memory without an operator, as numpy and lists do.
 void sanitizer_host_uses(const at::Tensor& t, const char* by, bool writes);
 
+// The program has an array or a pointer of the tensor's memory.
+void sanitizer_host_escapes(const at::Tensor& t);
+
 // A queued function is about to use the host tensors among these.
 void lend_to_sanitizer(const std::vector<at::Tensor>& tensors);
 

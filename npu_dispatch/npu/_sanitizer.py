@@ -206,34 +206,42 @@ def _count(finding: dict[str, Any]) -> None:
     _C.sanitizer_count_report(device, REPORT_KINDS.index(kind))
 
 
-# The methods that use a tensor's memory without an operator: class, name, what a
-# report calls it, and whether it writes the tensor that it is a method of.
+# The methods that use a tensor's memory without an operator, or let the program do so
+# later: class, name, what a report calls it ("": no use by itself), and whether it
+# writes the tensor that it is a method of.
 _HOST_USES = (
     (torch.Tensor, "numpy", "numpy", False),
     (torch.Tensor, "tolist", "tolist", False),
     (torch.Tensor, "__dlpack__", "from_dlpack", False),
+    (torch.Tensor, "data_ptr", "", False),
+    (torch.UntypedStorage, "data_ptr", "", False),
     (torch.Tensor, "apply_", "apply_", True),
     (torch.Tensor, "map_", "map_", True),
     (torch.UntypedStorage, "_write_file", "save", False),  # pickle and old files
     (torch._C.PyTorchFileWriter, "write_record", "save", False),  # torch.save
 )
+# Of these, the ones whose result is an array or a pointer of the memory.
+_LET_OUT = frozenset({"numpy", "__dlpack__", "data_ptr"})
 _originals: dict[tuple[type, str], Any] = {}  # None: inherited
 
 
 def _watch_host_uses() -> None:
     for owner, name, by, writes in _HOST_USES:
         _originals[owner, name] = vars(owner).get(name)
-        setattr(owner, name, _watched(getattr(owner, name), by, writes))
+        watched = _watched(getattr(owner, name), by, writes, name in _LET_OUT)
+        setattr(owner, name, watched)
 
 
-def _watched(original: Any, by: str, writes: bool) -> Any:
+def _watched(original: Any, by: str, writes: bool, lets_out: bool) -> Any:
     @functools.wraps(original)
     def use(*args: Any, **kwargs: Any) -> Any:
         for number, value in enumerate(args):
             if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
                 value = torch.empty(0, dtype=torch.uint8).set_(value)
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and by:
                 _C.sanitizer_host_uses(value, by, writes and number == 0)
+            if isinstance(value, torch.Tensor) and lets_out:
+                _C.sanitizer_host_escapes(value)
         return original(*args, **kwargs)
 
     return use

@@ -13,6 +13,8 @@ import torch
 from held_stream import Held, held_stream
 from open_waits import released_when_waiting
 
+from npu_dispatch.npu.debugging.host_waits import set_process_rule
+
 pytestmark = pytest.mark.filterwarnings("ignore:set_sync_debug_mode is a prototype")
 HostSyncError, HostSyncWarning = torch.npu.HostSyncError, torch.npu.HostSyncWarning
 
@@ -143,6 +145,90 @@ def test_synchronize_is_only_caught_when_asked_for(name):
     torch.npu.set_sync_debug_mode("error", explicit=True)
     with pytest.raises(HostSyncError, match=rf"{name}\.synchronize\(\)"):
         EXPLICIT[name](x)
+
+
+# By memcpy_and_sync() and stream_synchronize() of c10/cuda/CUDAFunctions.h, which warn
+# whatever the size and whether anything is queued.
+WAITS_ON_CUDA = {
+    **WAITS,
+    "small copy": (lambda x: torch.zeros(3).npu(), "aten::copy_ (staged_copy)"),
+    "staged": (lambda x: torch.zeros(1 << 18).npu(), "aten::copy_ (staged_copy)"),
+    "blocking pinned copy": (
+        lambda x: torch.zeros(9).pin_memory().npu(),
+        "aten::copy_ (staged_copy)",
+    ),
+    "other strides": (
+        lambda x: x[::2].copy_(torch.zeros(4, dtype=torch.float64)),
+        "aten::copy_ (staged_copy)",
+    ),
+    "new tensor": (
+        lambda x: torch.tensor([1, 2], device="npu"),
+        "aten::copy_ (staged_copy)",
+    ),
+    "index": (lambda x: x[torch.tensor([1, 2])], "(staged_copy)"),
+    "stream": (EXPLICIT["stream"], "stream.synchronize() (stream_sync)"),
+}
+NO_WAITS_ON_CUDA = {
+    **NO_WAITS,
+    "small copy": lambda x: torch.zeros(3).npu(non_blocking=True),
+    "device": EXPLICIT["device"],
+    "new event": EXPLICIT["event"],
+}
+
+
+@pytest.mark.parametrize("name", WAITS_ON_CUDA)
+def test_what_waits_on_cuda_is_caught_as_there_each_time(name):
+    x = ready()
+    call, what = WAITS_ON_CUDA[name]
+    set_process_rule("warn", as_cuda=True)
+    for _ in range(2):  # nothing need be launched between them
+        with pytest.warns(HostSyncWarning, match="called a synchronizing ") as told:
+            call(x)
+        assert len(told) == 1
+        assert what in str(told[0].message)
+
+    set_process_rule("error", as_cuda=True)
+    with pytest.raises(HostSyncError, match="called a synchronizing "):
+        call(x)
+
+    set_process_rule("default")
+    call(x)
+
+
+@pytest.mark.parametrize("name", NO_WAITS_ON_CUDA)
+def test_what_does_not_wait_on_cuda_is_not_caught_as_there(name):
+    x = ready()
+    set_process_rule("error", as_cuda=True)
+
+    NO_WAITS_ON_CUDA[name](x)
+
+
+REDIRECTED = """
+import warnings
+import torch
+
+def caught():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.zeros(3).cuda()
+        torch.cuda.current_stream().synchronize()
+    return sum("called a synchronizing" in str(w.message) for w in found)
+
+torch.cuda.init()
+warnings.simplefilter("ignore")
+torch.cuda.set_sync_debug_mode("warn")
+assert caught() == caught() == 2
+torch.cuda.set_sync_debug_mode("default")
+assert caught() == 0
+"""
+
+
+def test_torch_cudas_mode_is_as_on_cuda_where_torch_cuda_is_ours(tmp_path, python):
+    (tmp_path / "program.py").write_text(REDIRECTED)
+
+    done = python.run("-m", "npu_dispatch", "run", "--cuda", "program.py", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("mode", "number"), [("warn", 1), (2, 2), ("default", 0)])

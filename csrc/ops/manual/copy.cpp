@@ -286,6 +286,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   if (!is_npu(self)) {
     copy_to_host(self, from, non_blocking);
   } else if (!is_npu(from)) {
+    if (!non_blocking && host_waits_are_watched() &&
+        self.nbytes() <= kMaxStagedCopy)
+      tell_staged_copy(usable_stream(self.device().index()), kCopyName);
     copy_from_host(self, from, non_blocking);
   } else if (self.device() != from.device()) {
     copy_between_devices(self, from);

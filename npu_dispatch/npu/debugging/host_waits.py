@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import torch
+
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
 from npu_dispatch.observe.segment import WAIT_REASONS
@@ -30,12 +32,16 @@ _EXPLICIT = frozenset(
 class _Rule:
     mode: int = 0
     explicit: bool = False
+    as_cuda: bool = False
 
 
 _process_rule = _Rule()
 _process_lock = threading.Lock()
-# These wait for some of a stream's tasks, the others for all.
-_NOT_FOR_ALL = frozenset({"event_sync", "full_queue"})
+# What torch.cuda's mode reports, and ours by itself does not: Stream.synchronize(), and
+# blocking copies of any size to the device, which here need no wait below 4 MiB.
+_AS_CUDA = frozenset({"stream_sync", "staged_copy"})
+# These wait for some of a stream's tasks or for none, the others for all.
+_NOT_FOR_ALL = frozenset({"event_sync", "full_queue", "staged_copy"})
 # How many tasks a stream had been given, by device and stream, at the last wait for
 # all of them. A wait with no launch since then waits for nothing.
 _waited_up_to: dict[tuple[int, int], int] = {}
@@ -63,7 +69,10 @@ def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> Non
     that follows another one without a launch in between. In "error" mode
     HostSyncError is raised and the wait does not happen. A mode other than "default"
     (0), "warn" and "error" raises RuntimeError. Unless it switches catching off, the
-    call warns that this is a prototype. Mirrors torch.cuda.set_sync_debug_mode.
+    call warns that this is a prototype. After npu_dispatch.redirect_cuda(), or under
+    `--cuda`, it catches what CUDA waits for: also Stream.synchronize(), blocking copies
+    to the device of any size, and waits with no launch before them. Mirrors
+    torch.cuda.set_sync_debug_mode.
     """
     mode = _mode_number(debug_mode)
     if mode:
@@ -71,17 +80,20 @@ def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> Non
             "set_sync_debug_mode is a prototype: what it catches may change",
             stacklevel=2,
         )
-    set_process_rule(mode, explicit=explicit)
+    as_cuda = torch.cuda.set_sync_debug_mode is set_sync_debug_mode  # redirected
+    set_process_rule(mode, explicit=explicit, as_cuda=as_cuda)
 
 
-def set_process_rule(debug_mode: int | str, *, explicit: bool = False) -> None:
+def set_process_rule(
+    debug_mode: int | str, *, explicit: bool = False, as_cuda: bool = False
+) -> None:
     """Do what set_sync_debug_mode does, for callers that chose a mode knowingly."""
     global _process_rule
     mode = _mode_number(debug_mode)
     with _process_lock:
         if (mode != 0) != (_process_rule.mode != 0):
             _C.watch_syncs(mode != 0)
-        _process_rule = _Rule(mode, explicit)
+        _process_rule = _Rule(mode, explicit, as_cuda)
         _waited_up_to.clear()
 
 
@@ -159,7 +171,9 @@ def reset_sync_report() -> None:
 
 def _applying(reason: str) -> _Rule:
     rule = _scope.get() or _process_rule
-    if reason in _EXPLICIT and not rule.explicit:
+    if reason in _AS_CUDA and rule.as_cuda:
+        return rule
+    if reason == "staged_copy" or (reason in _EXPLICIT and not rule.explicit):
         return _Rule()
     return rule
 
@@ -198,7 +212,8 @@ def _after_wait(
     for_nothing = _waited_up_to.get((device, stream)) == tail
     if reason not in _NOT_FOR_ALL:
         _waited_up_to[device, stream] = tail
-    if for_nothing or _applying(reason).mode != _MODES["warn"]:
+    rule = _applying(reason)
+    if rule.mode != _MODES["warn"] or (for_nothing and not rule.as_cuda):
         return
     _count_violation(device, reason, refused=False)
     # Without times and counts, so that Python shows equal warnings once.

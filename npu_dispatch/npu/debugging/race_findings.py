@@ -50,6 +50,10 @@ def _is_collective(op: str) -> bool:
     return op.startswith("hccl:")
 
 
+# What the engine calls the host's write of memory that has one (sanitizer.cpp).
+_ESCAPED = "an array or pointer taken here"
+
+
 def _access(side: dict[str, Any]) -> Access:
     return Access(
         op=side["op"],
@@ -74,6 +78,8 @@ def _argument(op: str, index: int, writes: bool) -> str:
     """Return an argument's name, as far as the schema alone tells which it is."""
     if op == "memcpy":
         return ("destination", "source")[index]
+    if op == _ESCAPED:
+        return "the source"
     if _is_collective(op):
         return "its output" if writes else "its input"
     name, _, overload = op.partition(".")
@@ -105,6 +111,8 @@ def _edge(kind: str, first: Access, second: Access) -> str:
         return f"{done} finished before its memory is allocated again"
     if kind == "overwritten-result":
         return "a replay of the graph whose result it is, behind that of the other one"
+    if second.op == _ESCAPED:
+        return f"{done} finished before the host writes through the array or pointer"
     return f"{done} finished before {second.op} on {second.stream}"
 
 

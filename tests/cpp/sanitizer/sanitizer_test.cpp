@@ -50,6 +50,24 @@ struct World {
   const uint64_t words[1] = {word(memory)}, others[1] = {word(other)};
 };
 
+// Submits foreign work that does nothing, with one word.
+void submit_foreign(Stream& stream, const npu_kernel& kernel, float* memory) {
+  static class final : public Program {
+    int run(Stream&, const DeviceQueue&, const uint64_t*,
+            npu_failure&) override {
+      return NPU_OK;
+    }
+    void dropped(Stream&, const uint64_t*) override {}
+  } nothing;
+  Submission s;
+  EXPECT_TRUE(stream.begin(2, s));
+  s.task->marks.kind = TaskKind::kProgram;
+  s.task->kernel = &kernel;
+  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&nothing));
+  s.words[1] = word(memory);
+  stream.commit(s);
+}
+
 // A stream writes, something may put an order behind that, and another stream
 // writes the same memory.
 TEST(Sanitizer, FindsTwoWritesThatNothingOrders) {
@@ -245,6 +263,102 @@ TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
   }
 }
 
+TEST(Sanitizer, ComparesWhatTheHostMayWriteUnseen) {
+  // Of memory that escapes before or after the read, or not at all, and is
+  // written before or after the wait.
+  for (const int escapes : {0, 1, 2})
+    for (const bool waited : {false, true}) {
+      World w;
+      w.memory[3] = 0;
+      w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+      if (escapes == 1) w.sanitizer.host_escaped(w.memory + 1);
+      w.read(w.two);
+      if (escapes == 2) w.sanitizer.host_escaped(w.memory + 1);
+      drain(w.one);  // not the stream that reads
+      if (waited) drain(w.two);
+      w.memory[3] = 1;
+      drain(w.two);
+      drain(w.two);
+      EXPECT_EQ(found_.size(), escapes && !waited);
+      if (found_.empty()) continue;
+      EXPECT_TRUE(found_[0].kind == FindingKind::kHostWrite);
+      EXPECT_TRUE(found_[0].first.stream == 91 && found_[0].second.stream < 0);
+    }
+}
+
+TEST(Sanitizer, ComparesNothingThatATaskMayHaveWritten) {
+  const npu_kernel unseen{run_nothing, "test::unseen", nullptr, 0,
+                          NPU_KERNEL_ON_HOST};
+  const std::function<void(World&)> writers[] = {
+      [](World& w) { w.write(w.one); },
+      [&](World& w) { submit_foreign(w.one, unseen, w.memory); },
+      [&](World& w) {
+        const KernelCall call{&unseen, w.words};
+        w.sanitizer.replays(w.one, &call, 1);
+        submit(w.one, kNothing, {});
+      }};
+  for (const auto& write : writers)
+    for (const bool before : {false, true}) {
+      World w;
+      w.memory[3] = 0;
+      w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+      w.sanitizer.host_escaped(w.memory);
+      if (before) write(w);
+      w.read(w.one);
+      if (!before) write(w);
+      w.memory[3] = 1;
+      drain(w.one);
+      EXPECT_EQ(found_.size(), 0);
+      // What the host knows to be over hides nothing any more.
+      w.read(w.one);
+      w.memory[3] = 2;
+      drain(w.one);
+      EXPECT_EQ(found_.size(), 1);
+    }
+}
+
+TEST(Sanitizer, ForgetsWhatItComparesWithTheMemory) {
+  World w;
+  for (const bool freed : {false, true}) {
+    w.memory[3] = 0;
+    w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    w.sanitizer.host_escaped(w.memory);
+    w.read(w.one);
+    freed ? w.sanitizer.host_freed(w.memory)
+          : w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    w.memory[3] = 1;
+    drain(w.one);
+  }
+  EXPECT_EQ(found_.size(), 0);
+}
+
+// The wait raises, or the thread's next launch where the wait cannot.
+TEST(Sanitizer, RaisesWhatAWaitFindsOnce) {
+  static int raised;
+  for (const bool direct : {false, true}) {
+    raised = 0;
+    Sanitizer sanitizer({[](const Finding*, size_t) { return true; },
+                         [] { ++raised; }, nullptr});
+    float memory[16] = {};
+    Stream one(0, 94, 0, StreamMode::kQueued);
+    const Listed listed(sanitizer, {&one});
+    sanitizer.host_allocated(memory, sizeof memory);
+    sanitizer.host_escaped(memory);
+    submit(one, kRead, {word(memory)});
+    memory[3] = 1;
+    if (direct)
+      EXPECT_TRUE(sanitizer.host_waited(one, one.tail()));
+    else
+      drain(one);
+    EXPECT_EQ(raised, direct ? 0 : 1);
+    submit(one, kNothing, {});
+    submit(one, kNothing, {});
+    drain(one);
+    EXPECT_EQ(raised, 1);
+    one.stop();
+  }
+}
+
 TEST(Sanitizer, KnowsNothingOfMemoryThatWasTheDevicesBeforeItWasPinned) {
   World w;
   w.write(w.one);
@@ -268,25 +382,12 @@ TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
 }
 
 TEST(Sanitizer, NamesForeignWork) {
-  class Nothing final : public Program {
-    int run(Stream&, const DeviceQueue&, const uint64_t*,
-            npu_failure&) override {
-      return NPU_OK;
-    }
-    void dropped(Stream&, const uint64_t*) override {}
-  } program;
   static const npu_view view{kSize, kStride, 1, 4, 1, NPU_WRITE};
   static const npu_kernel foreign{nullptr, "library::call", &view, 1};
   World w;
   w.read(w.one);
 
-  Submission s;
-  EXPECT_TRUE(w.two.begin(2, s));
-  s.task->marks.kind = TaskKind::kProgram;
-  s.task->kernel = &foreign;
-  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
-  s.words[1] = word(w.memory);
-  w.two.commit(s);
+  submit_foreign(w.two, foreign, w.memory);
   drain(w.two);
 
   EXPECT_EQ(found_.size(), 1);
@@ -319,6 +420,27 @@ TEST(Sanitizer, MayBeClearedWhileItReports) {
 
 // Under TSan as well: four threads, each on a block of its own and on one
 // that only the first stream uses.
+TEST(Sanitizer, ComparesMemoryOfManyThreads) {
+  static std::atomic<size_t> count{0};
+  World w([](const Finding*, size_t found) {
+    count += found;
+    return false;
+  });
+  on_threads(4, [&](int t) {
+    std::vector<float> own(16);
+    Stream& stream = t % 2 ? w.one : w.two;
+    w.sanitizer.host_allocated(own.data(), 64);
+    w.sanitizer.host_escaped(own.data());
+    for (int i = 0; i < 100; ++i) {
+      own[3] = float(i);
+      submit(stream, kRead, {word(own.data())});
+      drain(stream);
+    }
+    w.sanitizer.host_freed(own.data());
+  });
+  EXPECT_EQ(count.load(), 0);
+}
+
 TEST(Sanitizer, ServesManyThreads) {
   static std::atomic<size_t> count{0};
   World w([](const Finding*, size_t found) {

@@ -432,7 +432,10 @@ TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
       return !++submitted_;
     }
     void published(Stream&, bool) override { ++published_; }
-    void host_waited(Stream&, uint64_t) override { ++waited; }
+    bool host_waited(Stream&, uint64_t) override {
+      ++waited;
+      return false;
+    }
   } counts;
   Stream queued(0, 7, 0, StreamMode::kQueued);
   Stream direct(0, 8, 0, StreamMode::kInline);
