@@ -108,7 +108,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     memory. The data of a killed process is kept for an hour after it is found dead.
     """
     from npu_dispatch.observe.judge.describe import dead, postmortem_lines
-    from npu_dispatch.observe.segment import StatsReader
+    from npu_dispatch.observe.segment import StatsReader, folders
 
     shown = 0
     for path in dead(pid):
@@ -121,8 +121,9 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     if not shown:
         who = "of any process" if pid is None else f"for process {pid}"
         raise click.ClickException(
-            f"No crash record {who}: it exited normally, or is still running (use "
-            "npu-dispatch dump)."
+            f"No crash record {who}: it exited normally, is still running (use "
+            "npu-dispatch dump), or was killed before the last "
+            f"{folders.KEPT_SEGMENTS} that were."
         )
 
 

@@ -125,6 +125,17 @@ def test_a_hung_process_names_the_culprit_and_not_its_victim(views):
     assert "npu-dispatch dump" in verdict.action
 
 
+def test_an_event_that_nobody_has_recorded_is_told_before_the_process_hangs(views):
+    waits = {"running": "external event wait", "running_at": "/a/b.py:3 in f"}
+    waits |= {"submitted": 9, "retired": 3}
+
+    verdict = judge(*views(busy(0.0, held=1.0, **waits)))
+
+    assert (verdict.kind, verdict.at) == ("held", "/a/b.py:3 in f")
+    assert verdict.text == "held: npu:0 stream 0 waits for an event nobody has recorded"
+    assert "event.record(stream)" in verdict.action
+
+
 WAITS = """
 import torch, torch_npu
 x = torch.ones(4, device="npu")
@@ -369,9 +380,12 @@ def test_a_launcher_without_a_core_is_told_and_who_has_them(views):
     verdict = judge(before, now._replace(streams=tuple(waited)))
 
     assert verdict.kind == judge(before, now).kind == "launch-bound"
-    assert verdict.text.endswith("; its launcher waits 30% of the time for a core")
-    assert verdict.action.startswith("other programs use this machine's cores")
-    assert "for a core" not in judge(before, now).text
+    assert verdict.text.endswith(
+        "; other programs keep its launcher from a core 30% of the time"
+    )
+    alone = judge(before, now).action
+    assert verdict.action.startswith(f"{alone}; stop the other programs")
+    assert "from a core" not in judge(before, now).text
 
 
 def test_the_wait_of_a_launcher_for_a_core_is_the_kernels_own_count(trainer):

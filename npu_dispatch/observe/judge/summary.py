@@ -218,7 +218,7 @@ def _verdict_lines(found: Figures) -> Iterator[str]:
     steps = 0
     if found["step_s"] is not None:
         steps = found["steps"]
-        line = f"step     {duration(found['step_s'])} on the host"
+        line = f"step     {duration(found['step_s'])} on the host (median)"
         if found["step_device_s"] is not None:
             line += f", {duration(found['step_device_s'])} of work on the device"
         yield f"{line} ({counted(steps, 'step')})"
@@ -230,7 +230,9 @@ def _verdict_lines(found: Figures) -> Iterator[str]:
                 f"{counted(waits.waits, 'wait')} for {waits.reason.replace('_', ' ')}"
                 f"{each}, at {short(waits.at)}"
             )
-    for tasks in map(SiteTasks._make, map(dict.values, found["tasks"])):
+    # The lines that launch are not those that take a host-bound program's time.
+    launching = [] if found["verdict"]["kind"] == "host-bound" else found["tasks"]
+    for tasks in map(SiteTasks._make, map(dict.values, launching)):
         share = tasks.tasks / found["sampled"]
         if share >= _LEAST_SHARE:
             each = _each(tasks.tasks * SAMPLE_PERIOD, steps, "about ")
@@ -238,5 +240,6 @@ def _verdict_lines(found: Figures) -> Iterator[str]:
                 f"launches about {share:.0%} of all ({tasks.tasks:,} of "
                 f"{found['sampled']:,} sampled){each}, at {short(tasks.at)}"
             )
-    if found["verdict"]["action"]:
-        yield f"try      {found['verdict']['action']}"
+    if advice := found["verdict"]["action"]:
+        # The process has ended.
+        yield f"try      {advice.replace(f'--pid {os.getpid()}', '-- python SCRIPT')}"

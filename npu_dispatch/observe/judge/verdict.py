@@ -174,9 +174,17 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
     return text, worst.stats.running_at or waits
 
 
+def _unrecorded(view: ProcessView) -> StreamStats | None:
+    """Return a stream that waits for an event which no stream has been given."""
+    all_of_them = (s.stats for s in view.streams)
+    return next((s for s in all_of_them if s.depth and s.running == _UNRECORDED), None)
+
+
 def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
     stream, worst = max(rates.items(), key=lambda item: item[1].held)
     title = stream_title(*stream)
+    if missing := _unrecorded(view):
+        return f"{stream_title(missing.device, missing.stream)} {doing(missing)}"
     text = f"{title} waits for other streams {worst.held:.0%} of the time"
     by = waits_for(view).get(stream)
     return text + (f", now for {stream_title(*by)}" if by else "")
@@ -223,7 +231,9 @@ def _kind(
         if busy >= _DEVICE_BOUND or main.busy >= main.held:
             text = f"device busy {busy:.0%}, {host}"
             return "device-bound", text, ""
-        return "held", _held(now, rates), _waits_at(now)
+        missing = _unrecorded(now)
+        at = missing.running_at if missing else _waits_at(now)
+        return "held", _held(now, rates), at
     syncs = sync_rates(before, now)
     reason, worst = max(syncs.items(), key=lambda item: item[1])
     if sum(syncs.values()) >= _BLOCKED:
@@ -261,8 +271,10 @@ def judge(
     what = action(kind, now, at=at, reason=reason, ops=ops)
     share = core_waits(before, now)
     if kind in _OF_SPEED and share >= _CROWDED:
-        text += f"; its launcher waits {share:.0%} of the time for a core"
-        what = _ACTIONS["crowded"].format(pid=now.info.pid)
+        text += (
+            f"; other programs keep its launcher from a core {share:.0%} of the time"
+        )
+        what = f"{what}; {_ACTIONS['crowded']}"
     return Verdict(kind, f"{kind}: {text}", at, what)
 
 
@@ -282,11 +294,13 @@ _INSTEAD = {
 
 
 _ACTIONS = {
-    "crowded": "other programs use this machine's cores: stop them, or give this one "
-    "cores of its own (taskset -cp CORES {pid}, a control group)",
+    "crowded": "stop the other programs, or limit them to other cores (taskset -cp "
+    "CORES THEIR_PID)",
     "stopped": "let it go on: kill -CONT {pid}, or continue in the debugger",
     "hung": "npu-dispatch dump {pid} shows every stream and who waits for whom; "
     "docs/troubleshooting.md says how to read it",
+    "unrecorded": "record the event that this line waits for: event.record(stream), on "
+    "the stream whose work it waits for; npu-dispatch dump {pid} shows every stream",
     "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
     "why; npu-dispatch dump {pid} shows this one's streams",
     "failed": "fix the operator's arguments at this line; the stream drops its work "
@@ -325,7 +339,9 @@ def action(
         instead = _INSTEAD.get(reason, "wait less often")
         return f"at {short(at)}, {instead}" if at else instead
     steps = view.process.optimizer_steps
-    if kind == "hung" and view.rank:
+    if kind in ("hung", "held") and _unrecorded(view):
+        kind = "unrecorded"
+    elif kind == "hung" and view.rank:
         kind = "hung rank"
     elif kind == "launch-bound" and not steps:
         kind = "launch-bound without steps"

@@ -45,7 +45,7 @@ export function ones({ processes, killed }, slow) {
   const dead = killed.slice(0, MOST_KILLED).map((one) => ({
     key: `killed/${one.pid}`, who: title(one), rank: one.rank,
     // Somebody has started again since.
-    attention: processes.some(({ began }) => began > one.tick) ? 5 : 0,
+    attention: processes.some(({ began }) => began > one.tick) ? 5 : 0.5,
     verdict: {
       kind: "killed", at: one.at,
       text: `killed: it did not end by itself; found dead at ${clock(one.time)}.`,
