@@ -26,8 +26,14 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("`generate()` of a tiny Llama, per token", "generate"),
                 ("soft actor-critic, gradient step", "sac"),
                 ("variational autoencoder, training step", "vae"),
-                ("`compile_step` of a two-block transformer", "compile_step"),
-                ("`reduce-overhead` of a two-block transformer", "reduce_overhead"),
+                (
+                    "`compile_step`, two-block transformer (cpu: `torch.compile`)",
+                    "compile_step",
+                ),
+                (
+                    "`reduce-overhead`, two-block transformer (cpu: `torch.compile`)",
+                    "reduce_overhead",
+                ),
                 ("geometric mean", "geometric_mean"),
             )
         ),

@@ -80,16 +80,24 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "ratios": (
-        ("npu / cpu", "npu / cpu, one thread", "npu / cpu, `torch.compile`"),
+        ("npu / cpu", "npu / cpu with one thread", "npu / cpu with `torch.compile`"),
         (
             of_peers("small MLP training step", "train", "mlp"),
             of_peers("tiny GPT step", "train", "gpt_tiny"),
             of_peers("LSTM training step", "train", "lstm"),
-            of_peers("CNN of ResNet-18's size (arithmetic)", "train", "cnn"),
-            of_peers("wide GPT step (arithmetic)", "train", "gpt_wide"),
-            of_peers("small MLP, torch's defaults", "train", "mlp_defaults"),
-            of_peers("tiny GPT, torch's defaults", "train", "gpt_tiny_defaults"),
-            of_peers("LSTM, torch's defaults", "train", "lstm_defaults"),
+            of_peers("CNN of ResNet-18's size (limited by arithmetic)", "train", "cnn"),
+            of_peers("wide GPT step (limited by arithmetic)", "train", "gpt_wide"),
+            of_peers(
+                "small MLP, torch's default optimizer kernels", "train", "mlp_defaults"
+            ),
+            of_peers(
+                "tiny GPT, torch's default optimizer kernels",
+                "train",
+                "gpt_tiny_defaults",
+            ),
+            of_peers(
+                "LSTM, torch's default optimizer kernels", "train", "lstm_defaults"
+            ),
             of_peers(
                 "encoder layer, another length and batch each step",
                 "dynamic",
@@ -98,16 +106,25 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             of_peers("replay: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
             of_peers("replay: small MLP training step", "graphs", "mlp_step"),
             of_peers("replay: tiny GPT step", "graphs", "gpt_tiny_step"),
-            of_peers("small operator call, geometric mean", "launch", "geometric_mean"),
-            single("operator until its end", "launch", "geometric_mean", "total_ratio"),
+            of_peers(
+                "small operators (geometric mean), until the call returns",
+                "launch",
+                "geometric_mean",
+            ),
+            single(
+                "small operators (geometric mean), until the task has ended",
+                "launch",
+                "geometric_mean",
+                "total_ratio",
+            ),
         ),
     ),
     "costs": (
         ("figure",),
         (
-            single("import in addition to torch's, ms", "import_time", "import", "ms"),
+            single("time added to `import torch`, ms", "import_time", "import", "ms"),
             single(
-                "first call at a new shape minus a later one, median of 13, us",
+                "first minus later call at a new shape, median of 13 operators, us",
                 "cold",
                 "median_of_operators",
                 "npu_added_us",
@@ -119,7 +136,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "npu_added_us",
             ),
             single(
-                "memory left after steps of changing shape, MB",
+                "memory growth over steps of changing shape, MB",
                 "dynamic",
                 "memory",
                 "npu_grown_mb",
@@ -144,29 +161,34 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             ),
             single("empty `synchronize()`, ns", "enqueue", "empty_synchronize", "ns"),
             single(
-                "a task of 256 bytes in a loop of `torch.add`, ns",
+                "submission of a task of 256 bytes, ns",
                 "enqueue",
                 "enqueue",
                 "added_ns",
             ),
             single(
-                "task with Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
+                "submission of a task with its Python line, ns",
+                "enqueue",
+                "enqueue_with_site",
+                "added_ns",
             ),
             single(
-                "task with Python line, after a second thread has launched, ns",
+                "the same, in a process in which two threads have launched, ns",
                 "enqueue",
                 "enqueue_with_site_after_a_second_thread",
                 "added_ns",
             ),
             single(
-                "Python line of a launch, 16 calls deep, ns",
+                "search for the Python line of a launch, 16 calls deep, ns",
                 "provenance",
                 "lookup_at_depth_16",
                 "added_ns",
             ),
             single("tracing on / off, tiny GPT step", "tracing", "gpt_tiny", "ratio"),
             single("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
-            single("sanitizer on / off, small operators", "sanitizer", "loop", "ratio"),
+            single(
+                "race sanitizer on / off, small operators", "sanitizer", "loop", "ratio"
+            ),
             single(
                 "PyTorch's own sanitizer on / off, small operators",
                 "sanitizer",
