@@ -187,7 +187,7 @@ sys.stdin.readline()
     )
 
     for rank, process in enumerate(ranks):
-        text = heard(process, "group '")
+        text = heard(process, "verdict: ")
         assert "npu_dispatch: a collective has failed" in text
         assert re.search(r"verdict: rank 1 .*: different input sizes", text), text
         saved = flight_recorder.load(Path(f"{prefix}{rank}"))

@@ -45,7 +45,7 @@ def test_is_not_ready_while_a_stream_hangs_and_says_which(client):
 
     assert answer.status_code == 503
     [reason] = answer.json()["reasons"]
-    assert "hung: npu:0 stream 0 runs a task" in reason
+    assert "hung: npu:0 stream 0 has not begun" in reason
     assert "6 tasks queued" in reason
 
 
@@ -148,7 +148,7 @@ def test_a_dump_says_what_hangs(client, ghost, capfd):
         [found] = c.post("/api/v1/admin/dump", headers=bearer(TOKEN)).json()
 
     assert found["pid"] == ghost
-    assert "npu:0 stream 0: task 4 runs a task; 6 queued" in found["text"]
+    assert "npu:0 stream 0: task 4 has not begun; 6 queued" in found["text"]
     assert found["text"] in capfd.readouterr().err
 
 

@@ -383,7 +383,7 @@ OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
         ("hung", {"rank": "1"}, "npu-dispatch dump --all-ranks says"),
         ("quiet", {}, ""),
         ("device-bound", {}, "(aten::mm 75%, aten::add 25%)"),
-        ("failed", {}, "the program's log"),
+        ("failed", {}, "torch.npu.clear_error(stream)"),
         ("idle", {"steps": 0}, 'model.to("npu")'),
     ],
 )
@@ -394,6 +394,7 @@ def test_what_to_try_depends_on_the_verdict(kind, facts, says):
         rank=facts.get("rank", ""),
         process=SimpleNamespace(optimizer_steps=facts["steps"]),
         devices=[SimpleNamespace(graph_replays=facts["replays"])],
+        streams=[],
     )
 
     said = action(kind, view, at=WAIT.at, reason=WAIT.reason, ops=OPS)

@@ -1,4 +1,4 @@
-"""a server's graphs by batch size, largest first in one pool, the same way.
+"""`npu-dispatch run --cuda` with a server's graphs: one per batch size, one pool.
 
 Requests are padded to the next captured size, as vLLM's runner does.
 """

@@ -1,4 +1,4 @@
-"""tokens decoded by a graph on a stream of its own, the same way.
+"""`npu-dispatch run --cuda` with tokens decoded by a graph on its own stream.
 
 The module is chosen by torch.get_device_module(), as SGLang's runner does.
 """

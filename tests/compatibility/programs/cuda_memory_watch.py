@@ -1,4 +1,4 @@
-"""memory's history and an observer of its lack around steps, the same way.
+"""`npu-dispatch run --cuda` with memory's history and an out-of-memory observer.
 
 The observer is attached as Lightning's and NeMo's snapshots of memory do.
 """

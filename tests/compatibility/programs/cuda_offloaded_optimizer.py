@@ -1,4 +1,4 @@
-"""optimizer states in pinned host memory, gradients copied aside, the same way.
+"""`npu-dispatch run --cuda` with optimizer states in pinned memory: 8 steps.
 
 Each gradient goes to the host when backward has it, as DeepSpeed's offload does.
 """

@@ -1,4 +1,4 @@
-"""two stages on streams of their own, micro-batches handed over, the same way.
+"""`npu-dispatch run --cuda` with two pipeline stages on two streams: 4 steps.
 
 Stages wait by events and keep what the other uses, as torchgpipe's copies do.
 """

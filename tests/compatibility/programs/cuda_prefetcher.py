@@ -1,4 +1,4 @@
-"""batches normalised on a side stream ahead of the step, the same way.
+"""`npu-dispatch run --cuda` with batches prefetched on a side stream: 16 steps.
 
 A prefetcher copies and scales the next batch meanwhile, as apex's examples do.
 """

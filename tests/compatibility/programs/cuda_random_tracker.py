@@ -1,4 +1,4 @@
-"""dropout under named random states, recomputed by checkpoints, the same way.
+"""`npu-dispatch run --cuda` with dropout under named random states, recomputed.
 
 A tracker keeps a state of the device's generator for each name, as Megatron's does.
 """

@@ -1,4 +1,4 @@
-"""a whole training step in one graph after warming up aside, the same way.
+"""`npu-dispatch run --cuda` with a training step captured whole: 6 steps.
 
 Forward, backward and a capturable Adam are captured as torch's notes on graphs show.
 """
