@@ -167,11 +167,17 @@ class PlannedGroup(ProcessGroup):
         # What is captured is not launched, and would be taken for what comes next.
         if npu.is_current_stream_capturing():
             return PlannedWork(results)
-        stream = self._stream(device, role)
+        if (device, role) not in self._streams:
+            self._streams[device, role] = npu.Stream(device)
+        stream = self._streams[device, role]
         # The quick ways: what this takes is counted as the program's own time.
         stream.wait_stream(torch.accelerator.current_stream(device))
         with stream:
-            if _is_recorded(kind, size, ranks):
+            try:
+                _C.plan_collective(kind, size, ranks)
+            except RuntimeError:
+                pass  # without a recording there is nobody to tell
+            else:
                 _C.submit_with_site()
         for tensor in (*results, *used):
             tensor.record_stream(stream)
@@ -183,11 +189,6 @@ class PlannedGroup(ProcessGroup):
             results, [done], stream=stream, host_waits=host_waits, source=source
         )
 
-    def _stream(self, device: torch.device, role: int) -> npu.Stream:
-        if (device, role) not in self._streams:
-            self._streams[device, role] = npu.Stream(device)
-        return self._streams[device, role]
-
 
 def _flat(given: Given) -> Tensors:
     if isinstance(given, torch.Tensor):
@@ -197,15 +198,6 @@ def _flat(given: Given) -> Tensors:
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def _is_recorded(kind: str, size: int, ranks: list[int]) -> bool:
-    """Say what the next task is; without a recording there is nobody to tell."""
-    try:
-        _C.plan_collective(kind, size, ranks)
-    except RuntimeError:
-        return False
-    return True
 
 
 def install(ranks: int, rank: int = 0, per_host: int | None = None) -> None:

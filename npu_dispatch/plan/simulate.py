@@ -177,16 +177,15 @@ class Simulation:
             bound = np.zeros(1, ENTRY)
             bound["act"] = Act.STEP
             entries = np.concatenate([bound, entries, bound])
-        # The network is as fast beside a faster device.
-        on_device = (w["type"] != "collective" for w in recording.program.works)
         tasks, waits, steps = recording.program.simulate(
             entries.tobytes(),
             self.spec.driver_text(slower=1 / device),
             host=self.host * host,
             work=work,
+            # The network is as fast beside a faster device.
             stated=[
-                ns / device if own else ns
-                for ns, own in zip(stated, on_device, strict=False)
+                ns if of["type"] == "collective" else ns / device
+                for ns, of in zip(stated, recording.program.works, strict=False)
             ],
             repeats=repeats,
         )
