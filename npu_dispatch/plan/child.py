@@ -91,15 +91,13 @@ class _Program:
                 "These steps are planned."
             )
         if not any(work["type"] != "none" for work in steps.recorded.works):
-            started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
-            others = (
-                "; it started other processes, and only the program's own work can be "
-                "planned: plan what it starts, as one rank (--ranks)"
-            )
-            return (
-                "the program launched nothing on the device 'npu'"
-                f"{others if started else ''}"
-            )
+            why = "the program launched nothing on the device 'npu'"
+            if resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0:
+                why += (
+                    "; it started other processes, and only the program's own work can "
+                    "be planned: plan what it starts, as one rank (--ranks)"
+                )
+            return why
         self._note_steps(recording)
         allocated, reserved = steps.memory
         return [

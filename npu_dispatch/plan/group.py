@@ -11,6 +11,7 @@ rank had the values of this one: that is what scripts agree on objects with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ from torch.distributed import ProcessGroup, distributed_c10d as dc
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_dispatch import _C, config, npu
-from npu_dispatch.plan.work import CoalescedWork, PlannedWork, alike
+from npu_dispatch.plan.work import PlannedWork, alike
 
 __all__ = ["PlannedGroup", "install"]
 
 Tensors = list[torch.Tensor]
-Nested = Sequence[torch.Tensor | Tensors]
+Given = torch.Tensor | Sequence[torch.Tensor | Tensors]
 
 # A rank sends and receives at once, while its group is in a collective.
 _COLLECTIVES, _SENDS, _RECEIVES = range(3)
@@ -40,9 +41,9 @@ class PlannedGroup(ProcessGroup):
         self.ranks = list(ranks)
         self._store = store
         self._name = name
-        self._description = "undefined"
+        self._set_group_desc("undefined")
         self._streams: dict[tuple[torch.device, int], npu.Stream] = {}
-        self._coalesced: list[PlannedWork] | None = None  # while calls are collected
+        self._coalesced: list[npu.Event] | None = None  # while calls are collected
 
     # What torch asks a group for. C++ looks for these names.
 
@@ -54,12 +55,6 @@ class PlannedGroup(ProcessGroup):
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
         self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        self._description = description
 
     def get_group_store(self) -> Any:
         return self._store
@@ -75,52 +70,39 @@ class PlannedGroup(ProcessGroup):
 
     # Collectives.
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        return self._run("all_reduce", tensors, tensors, opts)
+    def _run(self, kind: str, to: Given, by: Given, opts: Any = None) -> PlannedWork:
+        """Launch a collective, or do it on the CPU.
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        return self._run("broadcast", tensors, tensors)
+        Only the root of a gather has results, and only that of a scatter is given any.
+        """
+        results, given = _flat(to), _flat(by)
+        size = max(_bytes(results), _bytes(given))
+        if not (results and given):
+            size *= self.size()
+        results, device = results or given, (results or given)[0].device
+        if device.type == "npu":
+            return self._launch(kind, size, results, self.ranks, device, used=given)
+        at_root = kind != "reduce" or opts is None or opts.rootRank == self.rank()
+        if given and at_root:
+            alike(kind, results, given, opts, self.size(), self.rank())
+        return PlannedWork(results)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> PlannedWork:
-        return self._run("reduce", tensors, tensors, opts)
+    def _in_place(self, kind: str, tensors: Tensors, opts: Any = None) -> PlannedWork:
+        return self._run(kind, tensors, tensors, opts)
 
-    def allgather(
-        self, outputs: Nested, inputs: Tensors, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("all_gather", _flat(outputs), inputs)
-
-    def all_gather_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("all_gather", [output], [given])
-
-    def gather(self, outputs: Nested, inputs: Tensors, opts: Any = None) -> PlannedWork:
-        return self._run("gather", _flat(outputs), inputs)
-
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: Nested, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("reduce_scatter", outputs, _flat(inputs), opts)
-
-    def reduce_scatter_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("reduce_scatter", [output], [given], opts)
-
-    def scatter(
-        self, outputs: Tensors, inputs: Nested, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("scatter", outputs, _flat(inputs))
-
-    def alltoall(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> PlannedWork:
-        return self._run("all_to_all", outputs, inputs)
+    allreduce = partialmethod(_in_place, "all_reduce")
+    broadcast = partialmethod(_in_place, "broadcast")
+    reduce = partialmethod(_in_place, "reduce")
+    allgather = all_gather_single = partialmethod(_run, "all_gather")
+    gather = partialmethod(_run, "gather")
+    reduce_scatter = reduce_scatter_single = partialmethod(_run, "reduce_scatter")
+    scatter = partialmethod(_run, "scatter")
+    alltoall = partialmethod(_run, "all_to_all")
 
     def all_to_all_single(
         self, output: torch.Tensor, given: torch.Tensor, *_: Any
     ) -> PlannedWork:
-        return self._run("all_to_all", [output], [given])
+        return self._run("all_to_all", output, given)
 
     def barrier(self, opts: Any = None) -> PlannedWork:
         if npu.is_current_stream_capturing():
@@ -152,9 +134,9 @@ class PlannedGroup(ProcessGroup):
     def _start_coalescing(self, device: torch.device) -> None:
         self._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> CoalescedWork:
-        works, self._coalesced = self._coalesced or [], None
-        return CoalescedWork(works)
+    def _end_coalescing(self, device: torch.device) -> PlannedWork:
+        done, self._coalesced = self._coalesced or [], None
+        return PlannedWork([], done)
 
     def _message(
         self, tensors: Tensors, source: int, to: int, role: int
@@ -169,24 +151,6 @@ class PlannedGroup(ProcessGroup):
         for tensor in tensors if role == _RECEIVES else ():  # nobody knows what
             tensor.zero_()
         return PlannedWork(tensors)
-
-    def _run(
-        self, kind: str, results: Tensors, given: Tensors, opts: Any = None
-    ) -> PlannedWork:
-        """Launch a collective, or do it on the CPU.
-
-        Only the root of a gather has results, and only that of a scatter is given any.
-        """
-        size = max(_bytes(results), _bytes(given))
-        if not (results and given):
-            size *= self.size()
-        results, device = results or given, (results or given)[0].device
-        if device.type == "npu":
-            return self._launch(kind, size, results, self.ranks, device, used=given)
-        at_root = kind != "reduce" or opts is None or opts.rootRank == self.rank()
-        if given and at_root:
-            alike(kind, results, given, opts, self.size(), self.rank())
-        return PlannedWork(results)
 
     def _launch(
         self,
@@ -203,42 +167,37 @@ class PlannedGroup(ProcessGroup):
         # What is captured is not launched, and would be taken for what comes next.
         if npu.is_current_stream_capturing():
             return PlannedWork(results)
-        stream = self._stream(device, role)
+        if (device, role) not in self._streams:
+            self._streams[device, role] = npu.Stream(device)
+        stream = self._streams[device, role]
         # The quick ways: what this takes is counted as the program's own time.
         stream.wait_stream(torch.accelerator.current_stream(device))
         with stream:
-            if _is_recorded(kind, size, ranks):
+            try:
+                _C.plan_collective(kind, size, ranks)
+            except RuntimeError:
+                pass  # without a recording there is nobody to tell
+            else:
                 _C.submit_with_site()
         for tensor in (*results, *used):
             tensor.record_stream(stream)
-        source = self.ranks.index(ranks[0])
-        work = PlannedWork(results, stream, host_waits=host_waits, source=source)
+        done = stream.record_event()
         if self._coalesced is not None:
-            self._coalesced.append(work)
-        return work
-
-    def _stream(self, device: torch.device, role: int) -> npu.Stream:
-        if (device, role) not in self._streams:
-            self._streams[device, role] = npu.Stream(device)
-        return self._streams[device, role]
+            self._coalesced.append(done)
+        source = self.ranks.index(ranks[0])
+        return PlannedWork(
+            results, [done], stream=stream, host_waits=host_waits, source=source
+        )
 
 
-def _flat(tensors: Nested) -> Tensors:
-    of_each = ([one] if isinstance(one, torch.Tensor) else one for one in tensors)
-    return [tensor for several in of_each for tensor in several]
+def _flat(given: Given) -> Tensors:
+    if isinstance(given, torch.Tensor):
+        return [given]
+    return [tensor for one in given for tensor in _flat(one)]
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def _is_recorded(kind: str, size: int, ranks: list[int]) -> bool:
-    """Say what the next task is; without a recording there is nobody to tell."""
-    try:
-        _C.plan_collective(kind, size, ranks)
-    except RuntimeError:
-        return False
-    return True
 
 
 def install(ranks: int, rank: int = 0, per_host: int | None = None) -> None:
@@ -277,7 +236,7 @@ def _whole_job(
     if backend == "undefined":
         backend = "hccl"
     group = PlannedGroup(rank, range(size), store, name)
-    group.setGroupDesc("default_pg")
+    group._set_group_desc("default_pg")
     dc._register_pg_in_world(
         group,
         backend_name=backend,

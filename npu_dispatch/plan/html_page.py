@@ -19,8 +19,6 @@ _STYLE = (Path(__file__).parent / "page.css").read_text()
 def write(reports: Sequence[Report], path: Path) -> None:
     """Write the page as one file, which loads nothing from elsewhere."""
     script = Path(reports[0].script).name
-    with_ranks = [report for report in reports if report.ranks]
-    ranks = [rank for report in with_ranks for rank in report.ranks]
     path.write_text(
         page(
             "plan/page.html",
@@ -32,15 +30,8 @@ def write(reports: Sequence[Report], path: Path) -> None:
             choice=choice(reports),
             comparison=comparison(reports),
             remarks=remarks(reports[0]),
-            scaling=with_ranks,
-            longest_us=max((rank.step_us for rank in ranks), default=0.0),
-            devices=[
-                {
-                    "report": report,
-                    "advice": [one.text for one in advice(report)],
-                    "tables": list(details(report)),
-                }
-                for report in reports
-            ],
+            reports=reports,
+            advice=advice,
+            details=details,
         )
     )

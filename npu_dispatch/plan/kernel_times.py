@@ -66,15 +66,8 @@ _ATTENTION = "_scaled_dot_product_"
 # Their indices decide the time, and no trace has the shapes of those.
 _UNTOLD = {"index", "index_put", "_index_put_impl"}
 
-# Where the first of the two factors of a matrix product is.
-_PRODUCTS = {
-    "mm": 0,
-    "bmm": 0,
-    "addmm": 1,
-    "addbmm": 1,
-    "baddbmm": 1,
-    "_addmm_activation": 1,
-}
+# Of two matrices, behind the summand where there is one.
+_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation")
 _LSTM = "mkldnn_rnn_layer"
 # Their tensors are a list, of any length.
 _OF_LISTS = ("_foreach_", "_fused_", "cat")
@@ -139,7 +132,7 @@ class Call:
             call = call.outer
 
 
-def read(path: Path) -> list[Call]:
+def read(path: Path) -> list[Kernel]:
     """Return the calls of operators that launched kernels, with the kernels' time."""
     try:
         data = path.read_bytes()
@@ -153,7 +146,7 @@ def read(path: Path) -> list[Call]:
     if not isinstance(events, list):
         raise _refused(path, 'found JSON without a list "traceEvents"')
     try:
-        return _calls(path, events)
+        return _kernels(path, events)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, KernelTimesError):
             raise
@@ -165,7 +158,7 @@ def _refused(path: Path, found: str, expected: str = _EXPECTED) -> KernelTimesEr
     return KernelTimesError(f"{path}: {found}, expected {expected}; {_RECORD}")
 
 
-def _calls(path: Path, events: Sequence[dict[str, Any]]) -> list[Call]:
+def _kernels(path: Path, events: Sequence[dict[str, Any]]) -> list[Kernel]:
     by_id: dict[int, Call] = {}
     kernels = []
     for event in events:
@@ -180,14 +173,20 @@ def _calls(path: Path, events: Sequence[dict[str, Any]]) -> list[Call]:
         activity = "those of the device, and its activity, as ProfilerActivity.CUDA"
         raise _refused(path, found, activity)
     calls = [*by_id.values()]
-    if not any(call.shapes for call in calls):
-        found = f'found no operator with "Input Dims" in {len(calls)} calls'
-        raise _refused(path, found, "operators with their shapes")
     _nest(calls)
     for event in kernels:
         if launcher := by_id.get(event.get("args", {}).get("External id")):
             launcher.charge(event["dur"] * 1e3)
-    return [call for call in calls if call.ns and call.operator.startswith("aten::")]
+    timed = [
+        Kernel(call.operator, call.shapes, call.dtype, call.ns)
+        for call in calls
+        if call.ns and call.shapes is not None and call.operator.startswith("aten::")
+    ]
+    if not timed:
+        found = "found no kernel that an operator with shapes launched"
+        alike = "operators and their kernels, without captured graphs"
+        raise _refused(path, found, f"{alike}, and the CPU's activity")
+    return timed
 
 
 def _nest(calls: Sequence[Call]) -> None:
@@ -228,7 +227,7 @@ def _dtype(dims: Sequence[Any], types: Sequence[str]) -> str:
     Tensors of no dimension are asked last: a number in Python is such a tensor, too.
     """
     tensors = [
-        (not dim, not is_floating(dtype_name(name)), i)
+        (not dim, not dtype_name(name).startswith(("float", "bfloat")), i)
         for i, (dim, name) in enumerate(zip(dims, types, strict=False))
         if name not in ("", "Scalar", "ScalarList", "TensorList", "GenericList")
     ]
@@ -242,10 +241,6 @@ def dtype_name(name: str) -> str:
     """Return "float32" of "float" or "torch.float32"."""
     small = name.rpartition("::")[2].removeprefix("torch.").lower()
     return _DTYPES.get(small, small)
-
-
-def is_floating(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))
 
 
 def _identity(operator: str) -> tuple[str, int | None, bool]:
@@ -311,16 +306,7 @@ class KernelTimes:
 
         Raises KernelTimesError, which says what was found and what was expected.
         """
-        kernels = [
-            Kernel(call.operator, call.shapes, call.dtype, call.ns)
-            for call in read(path)
-            if call.shapes is not None
-        ]
-        if not kernels:
-            found = "found no kernel that an operator with shapes launched"
-            alike = "operators and their kernels, without captured graphs"
-            raise _refused(path, found, f"{alike}, and the CPU's activity")
-        return cls(kernels)
+        return cls(read(path))
 
     def ns(
         self, operator: str, shapes: Sequence[Sequence[int]], dtype: str
@@ -411,7 +397,7 @@ def _parts(name: str, given: Sequence[Shape]) -> list[int]:
     backward = name.endswith("_backward")
     found: list[int] = []
     if name in _PRODUCTS:
-        a, b, *_ = shapes[_PRODUCTS[name] :]
+        a, b, *_ = shapes["add" in name :]
         found = [*a, b[-1]] if b else []
     elif name in ("convolution", "convolution_backward"):
         result, image, weight = shapes[:3] if backward else (shapes[0], *shapes[:2])

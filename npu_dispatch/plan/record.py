@@ -21,8 +21,6 @@ from npu_dispatch.plan.study import Network, Recorded
 
 __all__ = ["Order", "PlanError", "record"]
 
-_STEPS, _LEAST_NS = 10, 800_000_000
-
 
 class PlanError(RuntimeError):
     """The program did not come far enough for a plan."""
@@ -45,14 +43,6 @@ class Order:
     host_speed: float = 1.0  # of the host that is meant, divided by this one's
     kernels: KernelTimes | None = None  # measured times, which go before the specs'
     network: Network | None = None  # of the job that the program is a rank of
-
-    @property
-    def all_steps(self) -> int:
-        return (self.steps or _STEPS) + self.warmup + 1
-
-    @property
-    def least_ns(self) -> int:
-        return 0 if self.steps else _LEAST_NS
 
 
 @contextlib.contextmanager

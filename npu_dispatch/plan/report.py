@@ -115,13 +115,11 @@ class Report:
         return max(parts, key=lambda part: parts[part])
 
 
-def analyse(
-    run: Run, device: str, *, step_ns: float | None = None, **others: Any
-) -> Report:
+def analyse(run: Run, device: str, **others: Any) -> Report:
     """Return the report of a run with at least two boundaries.
 
-    `others` are fields of the report that a run does not tell. `step_ns` is the
-    time of a step, where it is known better than from the run's ends.
+    `others` are fields of the report that a run does not tell, or that are known
+    better, such as `step_us`.
     """
     steps = len(run.boundaries) - 1
     first, last = run.boundaries[0], run.boundaries[-1]
@@ -140,7 +138,6 @@ def analyse(
     return Report(
         device=device,
         steps=steps,
-        step_us=(max(end - begin, 1.0) / steps if step_ns is None else step_ns) / 1e3,
         device_bound=work / total,
         launch_bound=launch_idle / total,
         sync_bound=sync_idle / total,
@@ -150,7 +147,7 @@ def analyse(
         depth_max=depths[-1],
         operators=_operators(inside, host, steps),
         blames=_blames(run, inside, host, idle_of, steps),
-        **{**_origins(ours), **others},
+        **{"step_us": max(end - begin, 1.0) / steps / 1e3, **_origins(ours), **others},
     )
 
 
@@ -182,7 +179,7 @@ def _origins(tasks: Sequence[Task]) -> dict[str, float]:
     """Return which parts of the tasks' time were measured and interpolated."""
     total = sum(task.ended - task.started for task in tasks) or 1.0
     return {
-        origin: sum(getattr(t, origin) * (t.ended - t.started) for t in tasks) / total
+        origin: sum(t.ended - t.started for t in tasks if t.origin == origin) / total
         for origin in ("measured", "interpolated")
     }
 

@@ -108,7 +108,16 @@ def details(report: Report) -> Iterator[Table]:
     yield Table(
         "operators",
         ["operator", "calls a step", "device", "host", *["kernel time"] * marks],
-        [_cells(operator)[: 4 + marks] for operator in shown],
+        [
+            (
+                operator.name,
+                f"{operator.calls:,.1f}",
+                time_text(operator.device_us),
+                time_text(operator.host_us),
+                *[_origin(operator)] * marks,
+            )
+            for operator in shown
+        ],
     )
 
 
@@ -138,16 +147,6 @@ def _folder(lines: Sequence[str]) -> str:
     parts = zip(*(line.split("/")[:-1] for line in known), strict=False)
     same = takewhile(lambda part: len(set(part)) == 1, parts)
     return "".join(f"{part[0]}/" for part in same)
-
-
-def _cells(operator: Operator) -> tuple[str, ...]:
-    return (
-        operator.name,
-        f"{operator.calls:,.1f}",
-        time_text(operator.device_us),
-        time_text(operator.host_us),
-        _origin(operator),
-    )
 
 
 def _origin(of: Report | Operator) -> str:

@@ -130,10 +130,9 @@ class Task:
     after: tuple[tuple[int, int], int] | None = None
     where: str = "?"  # the line that launched it
     collective: bool = False
-    # How much of its time was measured on a device, or interpolated between such times:
-    # 1 or 0. Else it is modelled: that of a spec.
-    measured: int = 0
-    interpolated: int = 0
+    # Where its time is from: "measured" on a device, "interpolated" between such times,
+    # or "modelled" by a spec.
+    origin: str = "modelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,11 @@ class Simulation:
     host: float = 1.0
 
     def _simulated(
-        self, stated: Sequence[float], host: float, device: float, work: float
+        self,
+        stated: Sequence[float],
+        host: float = 1.0,
+        device: float = 1.0,
+        work: float = 1.0,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         recording, entries, repeats = self.recording, self.recording.entries, 1
         if recording.step_count:
@@ -174,16 +177,15 @@ class Simulation:
             bound = np.zeros(1, ENTRY)
             bound["act"] = Act.STEP
             entries = np.concatenate([bound, entries, bound])
-        # The network is as fast beside a faster device.
-        on_device = (w["type"] != "collective" for w in recording.program.works)
         tasks, waits, steps = recording.program.simulate(
             entries.tobytes(),
             self.spec.driver_text(slower=1 / device),
             host=self.host * host,
             work=work,
+            # The network is as fast beside a faster device.
             stated=[
-                ns / device if own else ns
-                for ns, own in zip(stated, on_device, strict=False)
+                ns if of["type"] == "collective" else ns / device
+                for ns, of in zip(stated, recording.program.works, strict=False)
             ],
             repeats=repeats,
         )
@@ -193,20 +195,13 @@ class Simulation:
             np.frombuffer(steps, _STEP)[-(recording.step_count or 1) - 1 :],
         )
 
-    def step_ns(
-        self,
-        stated: Sequence[float] = (),
-        *,
-        host: float = 1.0,
-        device: float = 1.0,
-        work: float = 1.0,
-    ) -> float:
+    def step_ns(self, stated: Sequence[float] = (), **factors: float) -> float:
         """Return the time of a step, between the ends of two steps' last tasks.
 
-        `stated` are the ns of works, where they are known. The others say how many
-        times as fast host and device are, and how many times the work a task has.
+        `stated` are the ns of works, where they are known. The factors say how many
+        times as fast `host` and `device` are, and how many times the `work` a task has.
         """
-        *_, steps = self._simulated(stated, host, device, work)
+        *_, steps = self._simulated(stated, **factors)
         ends = steps["device"]
         return float(ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -220,7 +215,7 @@ class Simulation:
 
         `exact` are the works whose stated time was measured, and not interpolated.
         """
-        tasks, waits, steps = self._simulated(stated, 1.0, 1.0, 1.0)
+        tasks, waits, steps = self._simulated(stated)
         first, last = steps["host"][0], steps["host"][-1]
         # Of the time before, what may still be under way.
         tasks = tasks[(tasks["ended"] >= first) & (tasks["submitted"] <= last)]
@@ -235,7 +230,9 @@ class Simulation:
             stream, what, site, depth, after_number, after_stream, _ = which
             work = works[what] if what != _NO_WORK else None
             collective = bool(work and work["type"] == "collective")
-            told = what < len(stated) and stated[what] >= 0 and not collective
+            origin = "modelled"
+            if what < len(stated) and stated[what] >= 0 and not collective:
+                origin = "measured" if what in exact else "interpolated"
             return Task(
                 name=(work["name"] or "record") if work else "wait",
                 stream=streams[stream],
@@ -248,8 +245,7 @@ class Simulation:
                 after=(streams[after_stream], after_number) if after_number else None,
                 where=lines[site],
                 collective=collective,
-                measured=int(told and what in exact),
-                interpolated=int(told and what not in exact),
+                origin=origin,
             )
 
         return Run(

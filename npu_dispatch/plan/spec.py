@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 __all__ = ["Rule", "Spec", "SpecError", "built_in", "load", "read_file"]
 
 _TEXTS = ("name", "source", "date")
+_EFFICIENCY = ("arithmetic", "memory", "convolution", "recurrent")
 _KERNELS = "kernels"
 _KERNEL = re.compile(r"\S+ \w+( \d+(x\d+)*)* = \d+(\.\d+)?(e[+-]\d+)?")
 
@@ -30,13 +31,9 @@ class Rule(NamedTuple):
     most: float = math.inf
 
 
-_PART = Rule(1, most=1)
 # By table and key. Latencies are in no data sheet: these are ours.
 _SCHEMA: dict[str, dict[str, Rule]] = {
-    "memory": {
-        "gib": Rule(),
-        "gb_per_s": Rule(),
-    },
+    "memory": dict.fromkeys(("gib", "gb_per_s"), Rule()),
     "tflops": dict.fromkeys(("fp64", "fp32", "fp16", "int8"), Rule()),
     "link": {"gb_per_s": Rule(), "copy_engines": Rule(2, whole=True)},
     "latency_us": {
@@ -48,12 +45,7 @@ _SCHEMA: dict[str, dict[str, Rule]] = {
     "queues": {"concurrency": Rule(128, whole=True), "room": Rule(1024, whole=True)},
     # The part that programs reach: of what is stated above; of what other arithmetic
     # reaches; of what other kernels reach of the rate of memory.
-    "efficiency": {
-        "arithmetic": _PART,
-        "memory": _PART,
-        "convolution": _PART,
-        "recurrent": _PART,
-    },
+    "efficiency": dict.fromkeys(_EFFICIENCY, Rule(1, most=1)),
 }
 
 
@@ -188,8 +180,7 @@ def _number(where: str, value: object, rule: Rule) -> float:
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
-        or not math.isfinite(value)
-        or value < 0
+        or not 0 <= value < math.inf
         or (value == 0 and not rule.zero)
         or (rule.whole and value != int(value))
     ):

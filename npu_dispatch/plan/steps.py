@@ -16,6 +16,7 @@ from npu_dispatch.plan.record import Order
 
 __all__ = ["EnoughError", "Steps"]
 
+_USUAL_STEPS, _LEAST_NS = 10, 800_000_000
 _MOST_STEPS = 1000
 _MOST_ENTRIES = 2_000_000
 
@@ -73,8 +74,9 @@ class Steps:
         self.count += 1
         if self.count <= self.order.warmup + 1:
             self.begun = now
-        enough = self.count >= self.order.all_steps
-        enough = enough and now - self.begun >= self.order.least_ns
+        steps = self.order.steps
+        enough = self.count > (steps or _USUAL_STEPS) + self.order.warmup
+        enough = enough and (bool(steps) or now - self.begun >= _LEAST_NS)
         if enough or self.count >= _MOST_STEPS or _C.plan_size() >= _MOST_ENTRIES:
             self.end()
             # NPUGraph refuses an optimizer that counts its steps on the host, because

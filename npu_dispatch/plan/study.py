@@ -44,26 +44,17 @@ class Network:
     topology: Topology
     ranks: int
 
-    def times(
-        self, works: Sequence[dict[str, Any]], meant: int
-    ) -> list[tuple[float, str]]:
-        """Return the ns of each work among so many ranks, and its link.
-
-        It is -1 for what is no collective.
-        """
-        return [
-            self._time(work, meant) if work["type"] == "collective" else (-1.0, "")
-            for work in works
-        ]
-
     def ns(
         self, works: Sequence[dict[str, Any]], meant: int, others: Sequence[float]
     ) -> list[float]:
         """Return the ns of each collective among so many ranks, and those of others."""
-        found = self.times(works, meant)
-        return [max(ns, other) for (ns, _), other in zip(found, others, strict=True)]
+        return [
+            self.time(work, meant)[0] if work["type"] == "collective" else other
+            for work, other in zip(works, others, strict=True)
+        ]
 
-    def _time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
+    def time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
+        """Return the ns of a collective among so many ranks, and its link."""
         kind, group = work["kind"], work["ranks"]
         # A message has two ranks, whatever the size of the job.
         if kind != "send":
@@ -120,6 +111,8 @@ def _rank_times(
     entries = recording.entries
     launched = entries["what"][entries["act"] == Act.LAUNCH]
     calls = np.bincount(launched, minlength=len(works)).tolist()
+    pairs = zip(works, calls, strict=True)
+    collectives = [(work, n) for work, n in pairs if work["type"] == "collective"]
     least = simulation.step_ns(network.ns(works, 1, measured))
     parts = {
         "device": report.device_bound * report.step_us * 1e3,
@@ -131,9 +124,9 @@ def _rank_times(
         seen = simulation.step_ns(network.ns(works, ranks, measured))
         exposed = max(seen - least, 0.0)
         of_link: dict[str, float] = defaultdict(float)
-        for (ns, link), n in zip(network.times(works, ranks), calls, strict=True):
-            if link:
-                of_link[link] += ns * n
+        for work, n in collectives:
+            ns, link = network.time(work, ranks)
+            of_link[link] += ns * n
         link = max(of_link, key=lambda link: of_link[link], default="")
         all_parts = {**parts, link: exposed} if link else parts
         bound = max(all_parts, key=lambda part: all_parts[part])
@@ -187,7 +180,7 @@ def study(
     report = analyse(
         run,
         spec.name,
-        step_ns=seen,
+        step_us=seen / 1e3,
         what_if=what_if,
         graph=graph,
         least_us=seen / 1e3,

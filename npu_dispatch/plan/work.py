@@ -13,7 +13,7 @@ from torch.distributed import ReduceOp, Work
 
 from npu_dispatch import npu
 
-__all__ = ["CoalescedWork", "PlannedWork", "alike"]
+__all__ = ["PlannedWork", "alike"]
 
 Tensors = list[torch.Tensor]
 
@@ -23,31 +23,31 @@ _OF_PARTS = ("reduce_scatter", "scatter", "all_to_all")
 
 
 class PlannedWork(Work):
-    """A collective whose results are there once `stream` has come so far."""
+    """Collectives whose results are there once the events of `done` are."""
 
     def __init__(
         self,
         tensors: Tensors,
-        stream: npu.Stream | None = None,
+        done: Sequence[npu.Event] = (),
         *,
+        stream: npu.Stream | None = None,
         host_waits: bool = False,
         source: int = -1,
     ) -> None:
         super().__init__()
         self._tensors = tensors
         self._stream = stream
-        self._done = stream.record_event() if stream else None
+        self._done = done
         self._host_waits = host_waits
         self._source = source
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Let the current stream wait; with a timeout, or for a barrier, the host."""
-        if self._done is None:
-            return True
-        if self._host_waits or timeout > _NO_TIMEOUT:
-            self._done.synchronize()
-        else:
-            self._done.wait()
+        for event in self._done:
+            if self._host_waits or timeout > _NO_TIMEOUT:
+                event.synchronize()
+            else:
+                event.wait()
         return True
 
     def synchronize(self) -> None:
@@ -56,7 +56,7 @@ class PlannedWork(Work):
     block_current_stream = synchronize
 
     def is_completed(self) -> bool:
-        return self._done is None or self._done.query()
+        return all(event.query() for event in self._done)
 
     is_success = is_completed
 
@@ -74,25 +74,11 @@ class PlannedWork(Work):
         future: torch.futures.Future[Tensors] = torch.futures.Future(
             devices=list(devices)
         )
+        if self._stream is None:
+            self.wait()
         with self._stream or nullcontext():
             future.set_result(self._tensors)
         return future
-
-
-class CoalescedWork(Work):
-    """Several collectives, which are waited for together."""
-
-    def __init__(self, works: Sequence[PlannedWork]) -> None:
-        super().__init__()
-        self._works = works
-
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        for work in self._works:
-            work.wait(timeout)
-        return True
-
-    def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
 
 
 @torch.no_grad()
@@ -104,9 +90,10 @@ def alike(
     if kind in _OF_PARTS:
         size = len(flat) // ranks
         flat = flat[rank * size : (rank + 1) * size]
-    if opts is not None and opts.reduceOp == ReduceOp.SUM:
+    reduction = getattr(opts, "reduceOp", None)
+    if reduction == ReduceOp.SUM:
         flat = flat * ranks
-    elif opts is not None and opts.reduceOp == ReduceOp.PRODUCT:
+    elif reduction == ReduceOp.PRODUCT:
         flat = flat**ranks
     sizes = [result.numel() for result in results]
     filled = flat.repeat(-(-sum(sizes) // max(len(flat), 1)))[: sum(sizes)]

@@ -334,8 +334,8 @@ def test_groups_grow_with_the_job_where_they_span_it(tmp_path: Path) -> None:
 
 def test_a_job_of_one_rank_stands_for_all_numbers() -> None:
     links = topology.load("nvl8")
-    works = [collective("all_reduce", 1024, [0])]
-    ((ns, link),) = Network(links, 1).times(works, 8)
+    work = collective("all_reduce", 1024, [0])
+    ns, link = Network(links, 1).time(work, 8)
     seconds, _ = links.seconds("all_reduce", 1024, range(8))
     assert (ns, link) == (pytest.approx(seconds * 1e9), "inside hosts")
     assert counts(links, 1) == [1, 2, 4, 8]
