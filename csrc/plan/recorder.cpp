@@ -205,8 +205,7 @@ void Recorder::host_waits(Stream&, uint64_t, WaitReason reason) {
 bool Recorder::host_waited(Stream& stream, uint64_t number) {
   Thread& thread = here();
   const bool waits = std::exchange(thread.waits, false);
-  const uint64_t ns =
-      host_ns(thread, waits ? thread.wait_from : thread_cpu_ns());
+  const auto ns = host_ns(thread, waits ? thread.wait_from : thread_cpu_ns());
   const uint32_t site = call_stack_id();  // may take the GIL: before the lock
   add(thread, ns, [&](Entry& entry) {
     const Known& other = known(stream, number);

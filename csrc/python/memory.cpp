@@ -72,7 +72,8 @@ void tell_out_of_memory(int device, uint64_t asked, uint64_t total,
     try {
       observer(device, asked, total, free);
     } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("npu_dispatch: an observer of lacking memory");
+      error.discard_as_unraisable(
+          "npu_dispatch: an observer of lacking memory");
     }
   }
 }

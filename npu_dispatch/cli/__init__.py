@@ -21,7 +21,7 @@ _MODULES = {
         "ops": "List operators matching NAME and how each executes.",
     },
     "npu_dispatch.cli.plan": {
-        "calibrate": "Measure this machine's CPU for a minute and write SPEC for `plan`.",
+        "calibrate": "Measure this machine's CPU for a minute; write SPEC for `plan`.",
         "plan": "Predict how SCRIPT would run on another device.",
     },
     "npu_dispatch.cli.programs": {

@@ -243,7 +243,7 @@ def plan(
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:
-    """Measure this machine's CPU for a minute and write SPEC for `plan`."""
+    """Measure this machine's CPU for a minute; write SPEC for `plan`."""
     import npu_dispatch
 
     npu_dispatch.register()

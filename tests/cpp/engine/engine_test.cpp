@@ -1,8 +1,8 @@
 // The engine's beginning and end, which streams its pools hand out, and which
 // settings reach all of them. There is one engine per process, so each test
 // runs in a process of its own, and this one never makes a stream.
-#include "csrc/taskqueue/this_thread.h"
 #include "csrc/engine/stillness.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {

@@ -1,9 +1,9 @@
 // There is no memory for a queue, or no thread can be started: whoever asks
 // gets an error, and goes on when there is one again. Launches without memory
 // are tested for each way to launch (tests/cpp/states).
+#include "csrc/engine/stillness.h"
 #include "csrc/graph/graph.h"
 #include "csrc/taskqueue/completion_port.h"
-#include "csrc/engine/stillness.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/no_memory.h"
 #include "tests/cpp/system.h"

@@ -1,8 +1,8 @@
 // A mutex in the place of the GIL. Under ThreadSanitizer, which reports two
 // mutexes that are taken in both orders, these are the check of the order that
 // csrc/README.md states; otherwise a deadlock ends them.
-#include "csrc/plan/recorder.h"
 #include "csrc/engine/stillness.h"
+#include "csrc/plan/recorder.h"
 #include "tests/cpp/graph/lanes.h"
 
 namespace npu {
