@@ -71,7 +71,6 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("encoder, changing lengths, npu / cpu", "dynamic", "encoder", "ratio"),
                 ("small MLP step in a graph, npu / cpu", "graphs", "mlp_step", "ratio"),
                 ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
-                ("median error of a predicted time", "plan", "median_error", "error"),
                 (
                     "share of a `torch.add`'s instructions that are for statistics, %",
                     *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
@@ -194,12 +193,6 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "sanitizer",
                 "loop_upstreams_sanitizer",
                 "ratio",
-            ),
-            single(
-                "median error of the step time that `npu-dispatch plan` predicts",
-                "plan",
-                "median_error",
-                "error",
             ),
             single(
                 "share of a `torch.add`'s instructions that are for statistics, %",

@@ -25,6 +25,7 @@ from _two_hosts import two_hosts
 # npu beside gloo: at most of its time, or at least of its speed.
 AGAINST_GLOO = (
     "all_reduce_1",
+    "all_reduce_1KB",
     "all_reduce_1MB",
     "all_reduce_64MB",
     "reduce_scatter_32MB",
