@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "csrc/ops/codegen"))
-import tiers
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import op_tiers
 
 
 def lines() -> Iterator[str]:
-    found = tiers.table()
+    found = op_tiers.table()
     counts = Counter(found.values())
     yield from [
         "# How each operator runs",
@@ -21,7 +21,7 @@ def lines() -> Iterator[str]:
         "",
         "| tier | operators | meaning |",
         "|---|---|---|",
-        *(f"| {t} | {counts[t]} | {text} |" for t, text in tiers.TIERS.items()),
+        *(f"| {t} | {counts[t]} | {text} |" for t, text in op_tiers.TIERS.items()),
         "",
         "Some composites of torch read or write memory on the calling thread, beside",
         "any queue. Each was called where that is seen",
@@ -38,7 +38,7 @@ def lines() -> Iterator[str]:
         "without: [custom_ops.md](custom_ops.md).",
     ]
     queued = [
-        op.removeprefix("aten::") for op in found if tiers.of_parts(op) == {"hand"}
+        op.removeprefix("aten::") for op in found if op_tiers.of_parts(op) == {"hand"}
     ]
     yield from [
         "",
