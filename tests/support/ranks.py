@@ -84,6 +84,14 @@ def swap(mine, theirs, peer, group=None):
 def waited(works):
     for work in works: work.wait()
 
+def leave():
+    # gloo's threads release tensors, for which they need the interpreter: a process
+    # that ends before they have done so aborts. Destroyed, a group joins its threads.
+    if dist.is_initialized() and "gloo" in str(dist.distributed_c10d._world.pg_map):
+        dist.destroy_process_group()
+        for name, value in list(globals().items()):
+            if isinstance(value, dist.ProcessGroup): del globals()[name]
+
 def fact(program):
     # One of several that share the ranks and their groups; a traceback names it.
     program()
@@ -115,7 +123,7 @@ def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
         nonlocal runs
         runs += 1
         store = str(folder / f"store{runs}")
-        program = HEAD + textwrap.dedent(code)
+        program = HEAD + textwrap.dedent(code) + "\nleave()\n"
         started = [
             python.start(
                 "-c", program, str(rank), str(size), store,
