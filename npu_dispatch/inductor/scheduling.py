@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 
 from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
+from npu_dispatch.inductor.vectors import with_vectors
 
 # Kernels of so many elements or fewer are written for one thread. It is the engine's
 # kSmallKernel, up to which its own operators stay serial. In graphs, too: a step of the
@@ -96,6 +97,7 @@ class NpuScheduling(CppScheduling):
         )
         if any("truncdiv" in part._body.op_counts for part in nodes):
             src_code = with_checked_division(src_code)
+        src_code = with_vectors(src_code)
         wrapper.define_kernel(
             name,
             f"npu_kernel({name!r}, {device}, {parameters!r}, r'''{src_code}''')",
