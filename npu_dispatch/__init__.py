@@ -242,7 +242,7 @@ def compile_step(
     clip_grad_value: float | None = None,
     accumulate: int = 1,
     autocast: torch.dtype | None = None,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: str | Callable[..., Any] | None = None,
     dynamic: bool | None = None,
     options: dict[str, Any] | None = None,
     max_graphs: int = 16,
@@ -263,8 +263,12 @@ def compile_step(
     `clip_grad_norm`, `clip_grad_value`: the limits for the optimizer's parameters.
     `accumulate`: the optimizer steps at each n-th call, with the mean over n
     batches. `autocast`: the dtype that forward and loss run in. `backend`,
-    `dynamic`, `options`: those of torch.compile; `backend="eager"` captures without
-    compiling.
+    `dynamic`, `options`: those of torch.compile. `backend="eager"` captures without
+    compiling. By default the first ten replays are of two graphs in turn, one that
+    "inductor" has compiled and one that is not compiled; the faster one stays, and is
+    the result's `backend`. If Inductor cannot compile the step, "eager" is taken. As
+    both draw other random numbers, name a backend for results that repeat with a seed;
+    torch.use_deterministic_algorithms() takes "inductor".
 
     The first calls with batches of one shape run as the plain loop. Up to
     `max_graphs` shapes get a graph each, and these share memory; further shapes run as

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import logging
 import re
+import statistics
 import sys
 import traceback
 import warnings
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 # What graphs depend on may change so often, and once more for so many replays.
 _CHANGES, _REPLAYS = 4, 10
+# The backends of which the faster one is taken, and the replays of each that are timed.
+_BACKENDS, _TIMED = ("inductor", "eager"), 5
 _SOMETIMES = "a parameter gets gradients from some batches only, and they accumulate"
 # Guards are for all that a graph has as constants: hooks, and each value of a number.
 _FOR_CONSTANTS: dict[str, Any] = {
@@ -96,20 +99,36 @@ def _key(leaves: Sequence[Any], spec: Any, last: bool) -> Any:
 
 
 @dataclasses.dataclass
+class _Captured:
+    """A graph of a step, and what its replays need."""
+
+    backend: Any
+    graph: npu.NPUGraph
+    unchanged: Callable[[], bool]  # asks about the constants of the graph
+    inputs: Sequence[Tensor]
+    results: Sequence[Any]
+    spec: Any
+    timed: list[tuple[npu.Event, npu.Event]] = dataclasses.field(default_factory=list)
+
+    def milliseconds(self) -> float | None:
+        """Return the median time of the timed replays, if all have ended."""
+        if len(self.timed) < _TIMED or not all(end.query() for _, end in self.timed):
+            return None
+        return statistics.median(start.elapsed_time(end) for start, end in self.timed)
+
+
+@dataclasses.dataclass
 class _Program:
     """What is kept for one kind of batch."""
 
     kept: Any  # the objects that its key names
     settled: bool = False  # it has run, and may be captured
     disturbed: str = ""  # what a replay would leave as it is
-    graph: npu.NPUGraph | None = None
-    unchanged: Callable[[], bool] = bool  # asks about the constants of the graph
-    inputs: Sequence[Tensor] = ()
-    results: Sequence[Any] = ()
-    spec: Any = None
+    # Of the backends between which is still chosen, that of the next replay first.
+    captured: list[_Captured] = dataclasses.field(default_factory=list)
 
     def changed(self) -> str:
-        if self.graph is not None and not self.unchanged():
+        if not all(captured.unchanged() for captured in self.captured):
             return "what the model reads in Python"
         return self.disturbed
 
@@ -117,14 +136,19 @@ class _Program:
 class CompiledStep:
     """What npu_dispatch.compile_step() returns; call it with a batch.
 
-    `captures` and `replays` count those. `reason` is None, or the sentence of the
-    warning once steps run as the plain loop.
+    `captures` and `replays` count those. `backend` is the backend of new graphs; None
+    while the faster one is looked for. `reason` is None, or the sentence of the warning
+    once steps run as the plain loop.
     """
 
     def __init__(self, training: Training, **how: Any) -> None:
         self.captures = self.replays = 0
         self.reason: str | None = None
         self._training = training
+        self.backend: Any = how.pop("backend")
+        if self.backend is None and torch.are_deterministic_algorithms_enabled():
+            self.backend = _BACKENDS[0]  # a choice by time may differ the next time
+        self._backends: Sequence[Any] = [self.backend] if self.backend else _BACKENDS
         self._how = how  # of torch.compile
         self._device = training.parameters[0].device
         self._phase = 0  # which batch of an accumulating step is next
@@ -137,7 +161,7 @@ class CompiledStep:
         self._optimizer = OnDevice(training.optimizer, self._device)
         self._sums: dict[Tensor, Tensor] = {}  # gradients, if a step accumulates
         self._reads: dict[int, str] = {}  # the tensors that were compiled in, by id
-        self._forward: Any = None
+        self._forwards: dict[Any, Any] = {}  # by backend
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Take a step with a batch; return what loss_fn returned, detached.
@@ -165,10 +189,10 @@ class CompiledStep:
                 self._give_up(error)
         if program is None:
             result = self._run(leaves, spec, last, training.step)
-        elif program.graph is None:
+        elif not program.captured:
             result = self._warm_up(program, leaves, spec, last)
         else:
-            result = self._replay(program, program.graph, leaves, last)
+            result = self._replay(self._next(program), leaves, last)
         self._phase = 0 if last else self._phase + 1
         if last and training.scheduler is not None:
             training.scheduler.step()
@@ -213,8 +237,8 @@ class CompiledStep:
             self._stream.wait_stream(before)  # since graphs share memory
         if program.settled and self._stepped:
             self._gather()
-            if program.graph is None:
-                self._capture(program, leaves, spec, last)
+            if not program.captured:
+                self._capture_each(program, leaves, spec, last)
         return program
 
     def _watch(self) -> None:
@@ -228,19 +252,41 @@ class CompiledStep:
         if name := self._watched.hooked():
             raise _RefusedError(f"a hook of {name} is Python code")
 
-    def _replay(
-        self, program: _Program, graph: npu.NPUGraph, leaves: Any, last: bool
-    ) -> Any:
+    def _next(self, program: _Program) -> _Captured:
+        """Return the graph to replay; choose one of several once they are timed."""
+        if len(program.captured) > 1:
+            found = {c.backend: c.milliseconds() for c in program.captured}
+            times = {backend: ms for backend, ms in found.items() if ms is not None}
+            if len(times) == len(found):
+                self.backend = min(times, key=times.__getitem__)
+                self._backends = [self.backend]
+                program.captured = [
+                    c for c in program.captured if c.backend == self.backend
+                ]
+                told = ", ".join(f"{name} {ms:.3f} ms" for name, ms in times.items())
+                _log.info("compile_step: takes backend %s (%s)", self.backend, told)
+            else:
+                program.captured.append(program.captured.pop(0))
+        return program.captured[-1]
+
+    def _replay(self, captured: _Captured, leaves: Any, last: bool) -> Any:
         self.replays += 1
-        for static, given in zip(program.inputs, _tensors(leaves), strict=True):
+        for static, given in zip(captured.inputs, _tensors(leaves), strict=True):
             static.copy_(given)
-        graph.replay()
+        if self.backend is None and len(captured.timed) < _TIMED:
+            start, end = (npu.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            captured.graph.replay()
+            end.record()
+            captured.timed.append((start, end))
+        else:
+            captured.graph.replay()
         if last:
             depends.count_step(self._training.optimizer)
             if self._sums:
                 self._training.zero_grad()
-        own = [r.clone() if isinstance(r, Tensor) else r for r in program.results]
-        return pytree.tree_unflatten(own, program.spec)
+        own = [r.clone() if isinstance(r, Tensor) else r for r in captured.results]
+        return pytree.tree_unflatten(own, captured.spec)
 
     def _run(self, leaves: Any, spec: Any, last: bool, step: Function) -> Any:
         """Do what the plain loop does."""
@@ -296,14 +342,32 @@ class CompiledStep:
                 total.copy_(grads[p])
             p.grad = total
 
-    def _capture(self, program: _Program, leaves: Any, spec: Any, last: bool) -> None:
+    def _capture_each(
+        self, program: _Program, leaves: Any, spec: Any, last: bool
+    ) -> None:
+        """Capture with each backend that is left, of one of which programs choose."""
+        choosing = any(len(p.captured) > 1 for p in self._programs.values())
+        for backend in self._backends[:1] if choosing else self._backends:
+            try:
+                program.captured.append(self._capture(backend, leaves, spec, last))
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                if backend == self._backends[-1]:
+                    raise
+                sentence = _sentence_of(error)
+                _log.info("compile_step: goes on without %s: %s", backend, sentence)
+        if not choosing and len(program.captured) == 1:
+            self.backend = program.captured[0].backend
+            self._backends = [self.backend]
+        self.captures += 1
+
+    def _capture(self, backend: Any, leaves: Any, spec: Any, last: bool) -> _Captured:
         training, sums, device = self._training, self._sums, self._device
         inputs = [torch.empty_like(t, device=device) for t in _tensors(leaves)]
         args, kwargs = _with_tensors(leaves, spec, inputs)
         if not sums:
             training.zero_grad()
         self._reads.clear()
-        forward = self._forward or self._compile()
+        forward = self._forwards.get(backend) or self._compile(backend)
         graph, limit = npu.NPUGraph(), max(8, 2 * training.max_graphs)
         versions = {p: total._version for p, total in sums.items()}
         try:
@@ -336,19 +400,20 @@ class CompiledStep:
                 f"the model reads {self._reads[one]}, a tensor that is no argument and "
                 "no parameter, buffer or attribute of a module"
             )
-        program.unchanged = self._guards(args, kwargs)
+        unchanged = self._guards(forward, args, kwargs)
         result = pytree.tree_map_only(Tensor, Tensor.detach, result)
-        program.results, program.spec = pytree.tree_flatten(result)
-        program.inputs, program.graph = inputs, graph
-        self.captures += 1
+        results, spec = pytree.tree_flatten(result)
+        return _Captured(backend, graph, unchanged, inputs, results, spec)
 
-    def _compile(self) -> Any:
+    def _compile(self, chosen: Any) -> Any:
         """Tell Dynamo what is to be compiled, which imports Dynamo."""
         training, how, reads = self._training, self._how, self._reads
         wrap: Any = torch._TorchCompileInductorWrapper
-        if how["backend"] != "inductor":
-            wrap = functools.partial(torch._TorchCompileWrapper, how["backend"])
-        compiler = wrap(None, how["options"], how["dynamic"])
+        if chosen != "inductor":
+            wrap = functools.partial(torch._TorchCompileWrapper, chosen)
+        # One of two backends that are tried: the options are for the compiler.
+        options = how["options"] if self.backend or chosen == "inductor" else None
+        compiler = wrap(None, options, how["dynamic"])
 
         def forward(args: Any, kwargs: Any) -> Any:
             return training.forward(args, kwargs)
@@ -368,18 +433,18 @@ class CompiledStep:
 
         # Dynamo counts by code objects.
         forward.__code__ = forward.__code__.replace()
-        self._forward = torch.compile(
+        self._forwards[chosen] = torch.compile(
             forward, fullgraph=True, dynamic=how["dynamic"], backend=backend
         )
-        return self._forward
+        return self._forwards[chosen]
 
-    def _guards(self, args: Any, kwargs: Any) -> Callable[[], bool]:
+    def _guards(self, forward: Any, args: Any, kwargs: Any) -> Callable[[], bool]:
         """Return Dynamo's own check that its compiled code holds, for these arguments.
 
         It knows which numbers in lists and objects the code has as constants.
         """
         scope = {"args": args, "kwargs": kwargs, "training": self._training}
-        code = self._forward._torchdynamo_orig_callable.__code__
+        code = forward._torchdynamo_orig_callable.__code__
         for entry in torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code):
             if entry.guard_manager.check(scope):
                 return functools.partial(entry.guard_manager.check, scope)
@@ -391,6 +456,7 @@ class CompiledStep:
         # These hold the backward graph, which holds the streams of gradients.
         traceback.clear_frames(error.__traceback__)
         self._programs.clear()
-        self._watched = self._forward = None
+        self._watched = None
+        self._forwards.clear()
         self._optimizer.move_counts(torch.device("cpu"))
         _warn(f"compile_step runs eagerly from now on: {self.reason}")
