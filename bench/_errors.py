@@ -6,20 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 # What is known of those kinds whose error is beyond the goal.
-_HOST = "A recorded launch takes the host longer, and not all of that is taken off."
+_HOST = "Recording slows down each launch, and the plan subtracts only a part of this."
 _SIZES = "Kernels between the sizes that were measured are interpolated."
 _CACHES = "`calibrate` repeats a kernel with the same tensors, which stay in a cache."
-_WAITS = (
-    "Each answer is waited for, and a thread that has slept wakes later than one that"
-)
+_WAITS = "The program waits for each answer, and a sleeping thread wakes up later than"
 REASONS = {
     **dict.fromkeys(("gpt_tiny", "gpt_wide", "cnn", "lstm", "resnet18"), _SIZES),
     **dict.fromkeys(("embedding_bag", "unet", "wide_mlp"), _SIZES),
     **dict.fromkeys(("mlp", "ppo"), _HOST),
-    "gru": "Most tensors are parts of larger ones, and strides are not compared.",
+    "gru": "Most tensors are parts of larger ones, and the plan ignores strides.",
     "depthwise_cnn": _CACHES,
-    "attention": "A causal mask halves the work, and is not compared.",
-    "server": f"{_WAITS} spins.",
+    "attention": "A causal mask halves the work, and the plan ignores masks.",
+    "server": f"{_WAITS} one that spins.",
 }
 
 
