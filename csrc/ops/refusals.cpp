@@ -162,12 +162,12 @@ bool flash_attention(Arguments a) { return a[3].toDouble() > 0; }
 // self, dim, index, source
 bool index_rows(Arguments a) {
   const Tensor &self = tensor(a[0]), &source = tensor(a[3]);
-  const int64_t dims = std::max<int64_t>(source.dim(), 1);
-  const int64_t dim = a[1].toInt() < 0 ? a[1].toInt() + dims : a[1].toInt();
-  if (dim < 0 || dim >= dims || self.dim() != source.dim()) return true;
+  const auto dim = dim_of(a[1], std::max<int64_t>(source.dim(), 1));
+  if (!dim || self.dim() != source.dim()) return true;
   for (int64_t d = 0; d < source.dim(); ++d)
-    if (d != dim && self.size(d) != source.size(d)) return true;
-  return tensor(a[2]).numel() != (source.dim() ? source.size(dim) : 1);
+    if (d != int64_t(*dim) && self.size(d) != source.size(d)) return true;
+  return tensor(a[2]).numel() !=
+         (source.dim() ? source.size(int64_t(*dim)) : 1);
 }
 
 // self, mask

@@ -5,8 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-#include <algorithm>
-#include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "csrc/ops/shapes.h"
@@ -24,6 +23,19 @@ inline const at::Tensor& tensor(const c10::IValue& value) {
 inline const at::Tensor* opt_tensor(const c10::IValue& value) {
   if (value.isNone() || !value.toTensor().defined()) return nullptr;
   return &value.toTensor();
+}
+
+// The dtype of a parameter, which may differ from that of what it scales.
+inline at::ScalarType type_of(const c10::IValue& parameter,
+                              const at::Tensor& input) {
+  const at::Tensor* t = opt_tensor(parameter);
+  return (t ? *t : input).scalar_type();
+}
+
+// The place that a number, from the end if negative, means among so many.
+inline std::optional<size_t> dim_of(const c10::IValue& value, int64_t count) {
+  const int64_t i = value.toInt() + (value.toInt() < 0 ? count : 0);
+  return i >= 0 && i < count ? std::optional(size_t(i)) : std::nullopt;
 }
 
 inline bool has_sizes(const c10::IValue& value, at::IntArrayRef sizes) {
@@ -52,10 +64,9 @@ struct NamedShapes {
 // The function of that name, or null.
 template <size_t n>
 ShapeFunction find_named(const NamedShapes (&table)[n], std::string_view name) {
-  const auto* const at =
-      std::find_if(std::begin(table), std::end(table),
-                   [&](const NamedShapes& each) { return each.name == name; });
-  return at == std::end(table) ? nullptr : at->function;
+  for (const NamedShapes& each : table)
+    if (each.name == name) return each.function;
+  return nullptr;
 }
 
 }  // namespace npu

@@ -33,12 +33,8 @@ bool layer_norm(Arguments a, Shapes& results) {
   results.add_contiguous(input.sizes(), input.scalar_type());
   std::vector<int64_t> rows = input.sizes().vec();
   std::fill(rows.begin() + ptrdiff_t(axis), rows.end(), 1);
-  // Half precision may come with parameters in float32.
-  const Tensor* weight = opt_tensor(a[2]);
-  const at::ScalarType type =
-      weight ? weight->scalar_type() : input.scalar_type();
-  results.add_contiguous(rows, type);
-  results.add_contiguous(rows, type);
+  for (int i = 0; i < 2; ++i)
+    results.add_contiguous(rows, type_of(a[2], input));
   return true;
 }
 
@@ -217,12 +213,9 @@ bool batch_norm(Arguments a, Shapes& results) {
   for (size_t i = 1; i <= 4; ++i)
     if (!has_sizes(a[i], {channels})) return false;
   results.add(input.sizes(), format_of(input), input.scalar_type());
-  const Tensor* weight = opt_tensor(a[1]);
-  const at::ScalarType type =
-      weight ? weight->scalar_type() : input.scalar_type();
-  const int64_t saved = a[5].toBool() ? channels : 0;
-  results.add_contiguous({saved}, type);
-  results.add_contiguous({saved}, type);
+  for (int i = 0; i < 2; ++i)
+    results.add_contiguous({a[5].toBool() ? channels : 0},
+                           type_of(a[1], input));
   return true;
 }
 
@@ -233,25 +226,21 @@ bool batch_norm_backward(Arguments a, Shapes& results) {
   if (grad.sizes() != input.sizes() || input.dim() < 2 || input.numel() == 0)
     return false;
   const auto wanted = a[9].toBoolList();
-  const Tensor* weight = opt_tensor(a[2]);
-  const at::ScalarType type =
-      weight ? weight->scalar_type() : input.scalar_type();
   results.add_if(wanted[0], input.sizes(), format_of(input),
                  input.scalar_type());
   for (size_t i : {1, 2})
     results.add_if(wanted[i], {input.size(1)}, at::MemoryFormat::Contiguous,
-                   type);
+                   type_of(a[2], input));
   return true;
 }
 
 // self, dim, index
 bool index_select(Arguments a, Shapes& results) {
   const Tensor &self = tensor(a[0]), &index = tensor(a[2]);
-  int64_t dim = a[1].toInt();
-  if (dim < 0) dim += self.dim();
-  if (dim < 0 || dim >= self.dim() || index.dim() > 1) return false;
+  const auto dim = dim_of(a[1], self.dim());
+  if (!dim || index.dim() > 1) return false;
   std::vector<int64_t> sizes = self.sizes().vec();
-  sizes[size_t(dim)] = index.numel();
+  sizes[*dim] = index.numel();
   results.add_contiguous(sizes, self.scalar_type());
   return true;
 }
@@ -259,17 +248,17 @@ bool index_select(Arguments a, Shapes& results) {
 // grad, input_sizes, dim, start, end, step
 bool slice_backward(Arguments a, Shapes& results) {
   const std::vector<int64_t> sizes = a[1].toIntVector();
-  const int64_t rank = int64_t(sizes.size()), step = a[5].toInt();
-  const int64_t dim = a[2].toInt() < 0 ? a[2].toInt() + rank : a[2].toInt();
-  if (dim < 0 || dim >= rank || step <= 0) return false;
-  const int64_t size = sizes[size_t(dim)];
+  const auto dim = dim_of(a[2], int64_t(sizes.size()));
+  const int64_t step = a[5].toInt();
+  if (!dim || step <= 0) return false;
+  const int64_t size = sizes[*dim];
   const auto place = [&](int64_t at) {
     return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
   };
   const int64_t start = place(a[3].toInt());
   const int64_t length = std::max<int64_t>(place(a[4].toInt()) - start, 0);
   std::vector<int64_t> part = sizes;
-  part[size_t(dim)] = (length + step - 1) / step;
+  part[*dim] = (length + step - 1) / step;
   if (tensor(a[0]).sizes() != at::IntArrayRef(part)) return false;
   results.add_contiguous(sizes, tensor(a[0]).scalar_type());
   return true;
@@ -299,13 +288,10 @@ bool constant_pad(Arguments a, Shapes& results) {
 // grad, input_sizes, dim, index
 bool select_backward(Arguments a, Shapes& results) {
   std::vector<int64_t> sizes = a[1].toIntVector();
-  const int64_t rank = int64_t(sizes.size());
-  const int64_t dim = a[2].toInt() < 0 ? a[2].toInt() + rank : a[2].toInt();
-  if (dim < 0 || dim >= rank) return false;
-  const int64_t size = sizes[size_t(dim)], index = a[3].toInt();
-  if (index < -size || index >= size) return false;
+  const auto dim = dim_of(a[2], int64_t(sizes.size()));
+  if (!dim || !dim_of(a[3], sizes[*dim])) return false;
   std::vector<int64_t> rest = sizes;
-  rest.erase(rest.begin() + dim);
+  rest.erase(rest.begin() + ptrdiff_t(*dim));
   if (tensor(a[0]).sizes() != at::IntArrayRef(rest)) return false;
   results.add_contiguous(sizes, tensor(a[0]).scalar_type());
   return true;

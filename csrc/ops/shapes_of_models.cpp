@@ -9,12 +9,6 @@ namespace {
 
 using at::Tensor;
 
-// The dtype of a parameter, which may differ from that of what it scales.
-at::ScalarType type_of(const c10::IValue& parameter, const Tensor& input) {
-  const Tensor* t = opt_tensor(parameter);
-  return t ? t->scalar_type() : input.scalar_type();
-}
-
 // `how`: N, C, HxW, group
 bool are_groups(const Tensor& input, Arguments how) {
   const int64_t n = how[0].toInt(), channels = how[1].toInt();
@@ -71,9 +65,11 @@ bool binary_cross_entropy(Arguments a, Shapes& results) {
   add_reduced(tensor(a[0]), a[3].toInt(), results);
   return true;
 }
-// grad, self, target
-bool binary_cross_entropy_backward(Arguments a, Shapes& results) {
-  if (!fit(tensor(a[1]), tensor(a[2]))) return false;
+// grad, self, and perhaps a target. The result is like self, to which the other
+// must be equal in sizes and dtype.
+template <size_t kOther>
+bool backward_of(Arguments a, Shapes& results) {
+  if (!fit(tensor(a[1]), tensor(a[kOther]))) return false;
   results.add_empty_like(tensor(a[1]));
   return true;
 }
@@ -94,12 +90,6 @@ bool binary_cross_entropy_with_logits(Arguments a, Shapes& results) {
 bool log_sigmoid(Arguments a, Shapes& results) {
   for (int i = 0; i < 2; ++i)
     results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
-  return true;
-}
-// grad, self
-bool log_sigmoid_backward(Arguments a, Shapes& results) {
-  if (!fit(tensor(a[1]), tensor(a[0]))) return false;
-  results.add_empty_like(tensor(a[1]));
   return true;
 }
 
@@ -190,11 +180,11 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::_embedding_bag_dense_backward", embedding_bag_dense_backward},
     {"aten::_embedding_bag_forward_only", embedding_bag<true>},
     {"aten::binary_cross_entropy", binary_cross_entropy},
-    {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
+    {"aten::binary_cross_entropy_backward", backward_of<2>},
     {"aten::binary_cross_entropy_with_logits",
      binary_cross_entropy_with_logits},
     {"aten::glu_backward", glu_backward},
-    {"aten::log_sigmoid_backward", log_sigmoid_backward},
+    {"aten::log_sigmoid_backward", backward_of<0>},
     {"aten::log_sigmoid_forward", log_sigmoid},
     {"aten::mse_loss_backward", loss_backward},
     {"aten::native_group_norm", group_norm},

@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
 #include "csrc/engine/switches.h"
 #include "csrc/interop/flag.h"
+#include "csrc/interop/own_tasks.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/trace.h"
 #include "csrc/python/bindings.h"
@@ -28,31 +28,6 @@ namespace py = pybind11;
 
 namespace npu {
 namespace {
-
-// Words: nanoseconds, device.
-int run_sleep(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  for (const uint64_t end = now_ns() + words[0]; now_ns() < end;)
-    if (device_stopped(int(words[1]))) {
-      snprintf(failure->text, sizeof failure->text,
-               "_sleep() was ended by a FORCE STOP of the device");
-      return NPU_ERROR;
-    }
-  return NPU_OK;
-}
-
-// Words: counter of nanoseconds or 0, range, name and domain, kind and device,
-// stream.
-int run_mark(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  if (auto* at = reinterpret_cast<std::atomic<uint64_t>*>(words[0]))
-    at->store(now_ns(), std::memory_order_relaxed);
-  trace_mark({words[1], uint32_t(words[2]), uint32_t(words[2] >> 32),
-              uint8_t(words[3]), int32_t(words[3] >> 32), int64_t(words[4])});
-  return NPU_OK;
-}
-
-const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
-const npu_kernel kMark{run_mark, "range marker", nullptr, 0,
-                       NPU_KERNEL_ON_HOST};
 
 // The flag of an external event, on a line of its own.
 struct alignas(kCacheLine) OwnFlag {

@@ -178,10 +178,10 @@ void switch_history(int stacks, bool keep_steps, size_t most, bool clear,
 
 // The steps of each device, oldest first, spelled as in torch.cuda's snapshots.
 py::list steps(int devices) {
-  std::vector<Entry> entries;
+  std::deque<Entry> entries;
   {
     std::lock_guard lock(history().mutex);
-    entries.assign(history().entries.begin(), history().entries.end());
+    entries = history().entries;
   }
   std::vector<Traceback> stacks;
   for (const Entry& e : entries) stacks.push_back(e.stack);
@@ -204,19 +204,17 @@ py::list steps(int devices) {
 
 // The stacks of the blocks in use: address to frames.
 py::dict live() {
-  std::vector<uintptr_t> addresses;
-  std::vector<Traceback> stacks;
+  std::unordered_map<uintptr_t, Traceback> blocks;
   {
     std::lock_guard lock(history().mutex);
-    for (const auto& [address, stack] : history().live) {
-      addresses.push_back(address);
-      stacks.push_back(stack);
-    }
+    blocks = history().live;
   }
+  std::vector<Traceback> stacks;
+  for (const auto& [_, stack] : blocks) stacks.push_back(stack);
   const std::vector<py::object> frames = frames_of(stacks);
   py::dict d;
-  for (size_t i = 0; i < addresses.size(); ++i)
-    d[py::int_(addresses[i])] = frames[i];
+  auto at = frames.begin();
+  for (const auto& [address, _] : blocks) d[py::int_(address)] = *at++;
   return d;
 }
 

@@ -56,6 +56,11 @@ bool leaves_memory_alone(const c10::FunctionSchema& schema) {
   return false;
 }
 
+npu_view view_of(const at::Tensor& t, size_t word, uint8_t access) {
+  return {t.sizes().data(),       t.strides().data(), uint32_t(t.dim()),
+          uint32_t(t.itemsize()), uint32_t(word),     access};
+}
+
 // Tells the sanitizer which host memory an operator touches. One on the device
 // reads 0-dim cpu tensors when it is launched.
 void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
@@ -77,9 +82,7 @@ void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
     if (t.layout() != at::kStrided || !t.has_storage() || t.numel() == 0)
       return;
     only_scalars &= t.dim() == 0 && !writes;
-    views.push_back({t.sizes().data(), t.strides().data(), uint32_t(t.dim()),
-                     uint32_t(t.itemsize()), uint32_t(words.size()),
-                     writes ? uint8_t(NPU_WRITE) : uint8_t(NPU_READ)});
+    views.push_back(view_of(t, words.size(), writes ? NPU_WRITE : NPU_READ));
     words.push_back(reinterpret_cast<uint64_t>(t.const_data_ptr()));
   };
   for (size_t i = 0; i < n; ++i) {
@@ -163,13 +166,7 @@ void sanitizer_host_uses(const at::Tensor& t, const char* by, bool writes) {
   if (!sanitizer || !t.device().is_cpu() || t.layout() != at::kStrided ||
       t.numel() == 0)
     return;
-  const npu_view view{
-      t.sizes().data(),
-      t.strides().data(),
-      uint32_t(t.dim()),
-      uint32_t(t.itemsize()),
-      0,
-      writes ? uint8_t(NPU_READ | NPU_WRITE) : uint8_t(NPU_READ)};
+  const npu_view view = view_of(t, 0, NPU_READ | (writes ? NPU_WRITE : 0));
   const npu_kernel kernel{nullptr, by, &view, 1};
   const uint64_t word = reinterpret_cast<uint64_t>(t.const_data_ptr());
   sanitizer->host_touches(kernel, &word);

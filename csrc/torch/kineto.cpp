@@ -166,10 +166,9 @@ void Session::processTrace(ActivityLogger& logger,
                    });
   // The replay of a graph is one launch with many runs.
   std::map<std::tuple<int, int64_t, uint64_t>, int32_t> launches;
-  struct Extent {
-    int64_t begin, end;
-  };
-  std::map<std::tuple<int, int64_t, uint64_t>, Extent> ranges;
+  // When the first run of a range began, and the last one ended.
+  std::map<std::tuple<int, int64_t, uint64_t>, std::pair<int64_t, int64_t>>
+      ranges;
   int32_t next = kFirstLaunch;
   for (const ProfiledRun& run : runs_) {
     const int64_t started = time_.at(run.started), ended = time_.at(run.ended);
@@ -221,11 +220,13 @@ void Session::processTrace(ActivityLogger& logger,
           "queued ns",
           std::max<int64_t>(0, started - time_.at(run.launch.begun)));
     log(logger, kernel);
-    if (run.launch.range) {
-      const auto [at, is_new] = ranges.try_emplace(
-          {run.device, run.stream, run.launch.range}, Extent{started, ended});
-      if (!is_new) at->second.end = std::max(at->second.end, ended);
-    }
+    if (!run.launch.range) continue;
+    auto& [_, last] =
+        ranges
+            .try_emplace({run.device, run.stream, run.launch.range}, started,
+                         ended)
+            .first->second;
+    last = std::max(last, ended);
   }
   for (const auto& [key, extent] : ranges) {
     const auto [device, stream, id] = key;
@@ -233,8 +234,8 @@ void Session::processTrace(ActivityLogger& logger,
     if (!range) continue;
     GenericTraceActivity& on_device =
         make(ActivityType::GPU_USER_ANNOTATION, range->name());
-    on_device.startTime = extent.begin;
-    on_device.endTime = extent.end;
+    on_device.startTime = extent.first;
+    on_device.endTime = extent.second;
     on_device.device = device;
     on_device.resource = int32_t(stream);
     // It is not linked to the range: a linked activity would count as device
@@ -256,11 +257,9 @@ class Profiler final : public libkineto::IActivityProfiler {
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& wanted, const libkineto::Config&) override {
-    const bool ours =
-        std::any_of(wanted.begin(), wanted.end(), [this](ActivityType type) {
-          return availableActivities().count(type) != 0;
-        });
-    return ours ? std::make_unique<Session>(wanted) : nullptr;
+    for (const ActivityType type : availableActivities())
+      if (wanted.count(type)) return std::make_unique<Session>(wanted);
+    return nullptr;
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       int64_t, int64_t, const std::set<ActivityType>& wanted,
