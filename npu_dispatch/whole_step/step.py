@@ -350,8 +350,13 @@ class CompiledStep:
         for backend in self._backends[:1] if choosing else self._backends:
             try:
                 program.captured.append(self._capture(backend, leaves, spec, last))
-            except torch._dynamo.exc.BackendCompilerFailed as error:
-                if backend == self._backends[-1]:
+            except Exception as error:
+                # What stops Dynamo, or is refused, stops each backend.
+                stops_all = not isinstance(
+                    error, torch._dynamo.exc.BackendCompilerFailed
+                )
+                is_last = backend == self._backends[-1]
+                if not program.captured and (stops_all or is_last):
                     raise
                 sentence = _sentence_of(error)
                 _log.info("compile_step: goes on without %s: %s", backend, sentence)

@@ -14,9 +14,7 @@ from click.testing import CliRunner
 
 from npu_dispatch.cli import COMMANDS, main
 from npu_dispatch.observe.judge.summary import Steps
-from npu_dispatch.observe.judge.verdict import action
 from npu_dispatch.observe.judge.words import counted
-from npu_dispatch.observe.segment import OpCost, SiteWaits
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -364,42 +362,6 @@ print(x.sum().item())
     assert figures["latency_us_p50"] > 0
     assert figures["peak_memory"]["0"] >= 512
     assert "item" in figures["blocked_ms"]
-
-
-WAIT = SiteWaits("/way/to/train.py:7 in step", "item", 3, 3_000_000)
-OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "facts", "says"),
-    [
-        ("blocked", {}, "at train.py:7 in step, keep the value on the device"),
-        ("launch-bound", {}, "compile_step(model, optimizer, loss_fn)"),
-        ("launch-bound", {"steps": 0}, "torch.npu.graph"),
-        ("launch-bound", {"replays": 8}, "py-spy record"),
-        ("host-bound", {}, "py-spy record"),
-        ("held", {}, "record the event as early as possible"),
-        ("hung", {}, "npu-dispatch dump 42"),
-        ("hung", {"rank": "1"}, "npu-dispatch dump --all-ranks says"),
-        ("quiet", {}, ""),
-        ("device-bound", {}, "(aten::mm 75%, aten::add 25%)"),
-        ("failed", {}, "torch.npu.clear_error(stream)"),
-        ("idle", {"steps": 0}, 'model.to("npu")'),
-    ],
-)
-def test_what_to_try_depends_on_the_verdict(kind, facts, says):
-    facts = {"steps": 8, "replays": 0, **facts}
-    view = SimpleNamespace(
-        info=SimpleNamespace(pid=42),
-        rank=facts.get("rank", ""),
-        process=SimpleNamespace(optimizer_steps=facts["steps"]),
-        devices=[SimpleNamespace(graph_replays=facts["replays"])],
-        streams=[],
-    )
-
-    said = action(kind, view, at=WAIT.at, reason=WAIT.reason, ops=OPS)
-
-    assert said == says if not says else says in said
 
 
 def test_steps_are_those_of_one_optimizer_and_have_a_span_inside_of_them():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from npu_dispatch.observe.judge.advice import CROWDED, advice
 from npu_dispatch.observe.judge.rates import (
     StreamKey,
     StreamRates,
@@ -30,7 +31,6 @@ __all__ = [
     "HANG_SECONDS",
     "KINDS",
     "Verdict",
-    "action",
     "ask_python",
     "attention",
     "cycles",
@@ -268,88 +268,14 @@ def judge(
     late = late_waits(lines_before, lines)
     kind, text, at = _kind(before, now, hang_seconds, late)
     reason = next((site.reason for site, _ in late if site.at == at), "")
-    what = action(kind, now, at=at, reason=reason, ops=ops)
+    lacks_record = kind in ("hung", "held") and _unrecorded(now)
+    what = advice(
+        "unrecorded" if lacks_record else kind, now, at=at, reason=reason, ops=ops
+    )
     share = core_waits(before, now)
     if kind in _OF_SPEED and share >= _CROWDED:
         text += (
             f"; other programs keep its launcher from a core {share:.0%} of the time"
         )
-        what = f"{what}; {_ACTIONS['crowded']}"
+        what = f"{what}; {CROWDED}" if what else CROWDED
     return Verdict(kind, f"{kind}: {text}", at, what)
-
-
-# By the reason of the wait.
-_INSTEAD = {
-    "item": "keep the value on the device and read it once in a hundred steps",
-    "copy": "copy with non_blocking=True into pinned memory, and read it a step later",
-    "h2d": 'use DataLoader(pin_memory=True) and .to("npu", non_blocking=True)',
-    "operator": "use an operator whose result has a fixed shape, such as torch.where "
-    "instead of a boolean index",
-    "stream_sync": "let streams wait for each other with wait_stream() instead",
-    "event_sync": "let the other stream wait for the event instead",
-    "device_sync": "call synchronize() only where the program measures time",
-    "allocator": "use less memory: the allocator waits for blocks to come free",
-    "full_queue": "launch less at once: the queue is full, so the device is behind",
-}
-
-
-_ACTIONS = {
-    "crowded": "stop the other programs, or limit them to other cores (taskset -cp "
-    "CORES THEIR_PID)",
-    "stopped": "let it go on: kill -CONT {pid}, or continue in the debugger",
-    "hung": "npu-dispatch dump {pid} shows every stream and who waits for whom; "
-    "docs/troubleshooting.md says how to read it",
-    "unrecorded": "record the event that this line waits for: event.record(stream), on "
-    "the stream whose work it waits for; npu-dispatch dump {pid} shows every stream",
-    "hung rank": "npu-dispatch dump --all-ranks says which rank holds up the job, and "
-    "why; npu-dispatch dump {pid} shows this one's streams",
-    "failed": "fix the operator's arguments at this line; the stream drops its work "
-    "until torch.npu.clear_error(stream)",
-    "waiting": "this rank is early: npu-dispatch dump --all-ranks names the one that "
-    "comes last, and where its Python is",
-    "held": "let the streams overlap: record the event as early as possible, and wait "
-    "for it as late as possible",
-    "device-bound": "make the kernels cheaper{costliest}: torch.compile(model), "
-    'torch.autocast("npu")',
-    "launch-bound": "launch a whole step at once: npu_dispatch.compile_step(model, "
-    "optimizer, loss_fn)",
-    "launch-bound without steps": "launch many operators at once: torch.npu.graph, or "
-    'torch.compile(model, mode="reduce-overhead")',
-    "host-bound": "look outside of npu: Python does other work than launching, such as "
-    "loading data (py-spy record -o where.svg --pid {pid})",
-    "idle": 'move the model and its inputs to the device, model.to("npu"), or run with '
-    "--cuda if the program names cuda",
-}
-
-
-def action(
-    kind: str,
-    view: ProcessView,
-    *,
-    at: str = "",
-    reason: str = "",
-    ops: Sequence[OpCost] = (),
-) -> str:
-    """Return a sentence that says what to do, or "" where nothing is wrong.
-
-    `at` and `reason`: where and why the host waits most. `ops` are the costliest
-    first. docs/slow_step.md and docs/troubleshooting.md say more.
-    """
-    if kind == "blocked":
-        instead = _INSTEAD.get(reason, "wait less often")
-        return f"at {short(at)}, {instead}" if at else instead
-    steps = view.process.optimizer_steps
-    if kind in ("hung", "held") and _unrecorded(view):
-        kind = "unrecorded"
-    elif kind == "hung" and view.rank:
-        kind = "hung rank"
-    elif kind == "launch-bound" and not steps:
-        kind = "launch-bound without steps"
-    elif kind == "launch-bound" and steps < 2 * sum(
-        device.graph_replays for device in view.devices
-    ):
-        kind = "host-bound"  # steps are replays of a graph
-    total = sum(op.ns for op in ops) or 1
-    most = ", ".join(f"{op.op} {op.ns / total:.0%}" for op in ops[:3])
-    costliest = f" ({most})" if most else ""
-    return _ACTIONS.get(kind, "").format(pid=view.info.pid, costliest=costliest)
