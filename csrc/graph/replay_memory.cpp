@@ -93,11 +93,11 @@ void Overwrites::tell() {
   for (const auto& contents : contents_) contents->overwritten();
 }
 
-bool Overwrites::any_held() {
+bool Overwrites::any_held(std::span<const void* const> given_up) {
   std::lock_guard lock(memory_.mutex);
   forget_what_is_over();
   return std::ranges::any_of(contents_,
-                             [](const auto& c) { return c->held(); });
+                             [&](const auto& c) { return c->held(given_up); });
 }
 
 void Overwrites::wait_for_borrowers(Stream& stream) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace npu {
@@ -36,10 +37,12 @@ class Contents {
   Contents(const Contents&) = delete;
 
   bool meets(const std::vector<ByteRange>& written) const;
-  // Whether a tensor holds them. A caller that may choose which graph it
-  // replays (python/replayed.cpp) then chooses one that does not overwrite
-  // them.
-  virtual bool held() const { return false; }
+  // Whether a tensor holds them, other than one for each place in `given_up`
+  // where they are. A caller that may choose which graph it replays
+  // (python/replayed.cpp) then chooses one that does not overwrite them.
+  virtual bool held(std::span<const void* const> /*given_up*/) const {
+    return false;
+  }
   // A stream for which record_stream() was called, each such stream once; null
   // when there is no further one.
   virtual Stream* take_borrower() { return nullptr; }
@@ -83,8 +86,9 @@ class Overwrites {
     // the replay; the mutex orders the lists.
     if (any_.load(std::memory_order_relaxed)) tell();
   }
-  // Whether somebody holds some of the contents.
-  bool any_held();
+  // Whether somebody holds some of the contents. `given_up`: where the memory
+  // of tensors begins that the caller gives the graph to be overwritten.
+  bool any_held(std::span<const void* const> given_up = {});
   // Lets `stream` wait for the streams that the contents have been lent to.
   // Called where nobody holds them.
   void wait_for_borrowers(Stream& stream);

@@ -79,6 +79,15 @@ class Replayed {
         written.push_back(r.tensor.storage());
     }
     kept_.emplace(*graph_.body()->overwrites, std::move(written));
+    // An input that another graph has returned, and that nobody needs after the
+    // call: of a saved tensor, backward makes memory for its own results. With
+    // two inputs in one storage, who holds them is not known.
+    const std::vector<ByteRange> changed = bytes_of(*graph_.body(), NPU_WRITE);
+    for (const void* const given : givens) {
+      const auto lo = reinterpret_cast<uintptr_t>(given);
+      if (std::ranges::count(givens, given) == 1 && meet(changed, lo, lo + 1))
+        given_up_.push_back(given);
+    }
   }
 
   // Whether these inputs are where the graph reads those that it does not copy.
@@ -103,7 +112,7 @@ class Replayed {
     const std::unique_lock lock =
         lock_released(graph_.body()->overwrites->memory().turn);
     Overwrites& overwrites = *graph_.body()->overwrites;
-    if (overwrites.any_held()) return py::none();
+    if (overwrites.any_held(given_up_)) return py::none();
     overwrites.wait_for_borrowers(stream);
     // A block's own stream is never noted as a borrower, and that of a result
     // is the capture's, which a user's stream may be, too.
@@ -193,6 +202,7 @@ class Replayed {
   std::vector<Copied> copied_;
   std::vector<Number> numbers_;
   std::vector<Result> results_;
+  std::vector<const void*> given_up_;  // storages of inputs that it overwrites
   std::optional<ReplayResults> kept_;
 };
 

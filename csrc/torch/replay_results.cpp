@@ -53,7 +53,10 @@ class HeldResult final : public Contents {
   // Null where the graph is gone.
   const void* data() const { return kept_ ? kept_.data() : nullptr; }
 
-  bool held() const override { return storage_.use_count() > owners_; }
+  bool held(std::span<const void* const> given_up) const override {
+    const auto others = std::ranges::count(given_up, data());
+    return storage_.use_count() > owners_ + size_t(others);
+  }
   Stream* take_borrower() override {
     return kept_ ? npu::take_borrower(kept_.data_ptr()) : nullptr;
   }

@@ -237,7 +237,7 @@ TEST(Capture, RefusesAnOperatorThatWouldWaitWithItsOwnWords) {
 
 struct Noted final : Contents {
   using Contents::Contents;
-  bool held() const override { return is_held; }
+  bool held(std::span<const void* const>) const override { return is_held; }
   bool over() const override { return is_over; }
   Stream* take_borrower() override { return std::exchange(borrower, nullptr); }
   void overwritten() override { ++times; }
