@@ -110,13 +110,9 @@ TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
 
 // How often the stream's launcher has gone to sleep.
 uint64_t sleeps_of(Stream& stream) {
-  std::ifstream status("/proc/self/task/" +
-                       std::to_string(stream.block().thread.load()) +
-                       "/status");
-  const std::string key = "voluntary_ctxt_switches:";
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(key)) return std::stoull(line.substr(key.size()));
-  return 0;
+  const std::string key = "\nvoluntary_ctxt_switches:",
+                    status = thread_file(stream.block().thread, "status");
+  return std::stoull(status.substr(status.find(key) + key.size()));
 }
 
 // A waiting lane looks now and then whether the other lane has failed. A

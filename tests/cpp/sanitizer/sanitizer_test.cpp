@@ -76,11 +76,9 @@ void submit_foreign(Stream& stream, const npu_kernel& kernel, float* memory) {
     void dropped(Stream&, const uint64_t*) override {}
   } nothing;
   Submission s;
-  EXPECT_TRUE(stream.begin(2, s));
+  EXPECT_TRUE(
+      begin(stream, s, kernel, {word<Program>(&nothing), word(memory)}));
   s.task->marks.kind = TaskKind::kProgram;
-  s.task->kernel = &kernel;
-  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&nothing));
-  s.words[1] = word(memory);
   stream.commit(s);
 }
 
@@ -240,8 +238,7 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
       w.replay(w.one, {{&wide, words}, {&wide, words}});
     } else {
       Submission s;
-      EXPECT_TRUE(w.one.begin(kMany, s));
-      s.task->kernel = &wide;
+      EXPECT_TRUE(begin(w.one, s, wide, {}, kMany));
       std::copy(words, words + kMany, s.words);
       w.one.commit(s);
     }
