@@ -21,8 +21,7 @@ struct RingSlot {
 };
 
 template <int kProducers, int kEach, int kCapacity>
-class RingProgram : public Program {
- public:
+struct RingProgram : Program {
   explicit RingProgram(Consumer consumer) : consumer_(consumer) {
     for (auto& slot : slots_) slot.lap.label(kRingLap);
   }
@@ -35,8 +34,6 @@ class RingProgram : public Program {
       consume();
     }
   }
-
- private:
   using Tested = Ring<RingSlot, System>;
 
   void produce(int value) {
@@ -71,8 +68,7 @@ class RingProgram : public Program {
 
 // A consumer that looks ahead, as one whose driver ends tasks later: it reads
 // two values where they lie before it gives their slots back.
-class LookAheadProgram : public Program {
- public:
+struct LookAheadProgram : Program {
   LookAheadProgram() {
     for (auto& slot : slots_) slot.lap.label(kRingLap);
   }
@@ -98,8 +94,6 @@ class LookAheadProgram : public Program {
       ring_.retire();
     }
   }
-
- private:
   static constexpr int kValues = 4;
 
   RingSlot slots_[2];
@@ -160,8 +154,7 @@ struct Slot {
 // As Stream, with Launcher and LaunchAhead: the same calls of the ring and of
 // the parking in the same order. Thread 0 submits, and stops the stream at the
 // end, as its destructor does; thread 1 is the first launcher.
-class Stopped : public Program {
- protected:
+struct Stopped : Program {
   explicit Stopped(Without without) : without_(without) {
     for (auto& slot : slots_) slot.lap.label(kLap);
   }
@@ -294,8 +287,7 @@ class Stopped : public Program {
 
 // A thread stops the launcher while another submits: what it submits behind
 // that is run by the next launcher.
-class Stops : public Stopped {
- public:
+struct Stops : Stopped {
   explicit Stops(Without without) : Stopped(without) {}
   int threads() const override { return 4; }
   void thread(int id) override {
@@ -321,8 +313,7 @@ class Stops : public Stopped {
 
 // The stream is stopped by force.
 template <bool kAnswers>
-class StopsByForce : public Stopped {
- public:
+struct StopsByForce : Stopped {
   explicit StopsByForce(Without without) : Stopped(without) {}
   int threads() const override { return 3; }
   void thread(int id) override {
@@ -342,8 +333,6 @@ class StopsByForce : public Stopped {
     require(ran_.get() + dropped_.get() == submitted_,
             "a task is left, and nobody knows");
   }
-
- private:
   int submitted_ = 0;
 };
 
@@ -353,6 +342,8 @@ constexpr Limits kStopLimits{2, 1};
 TEST(StoppingModel, EndsEachTask) {
   expect_correct<Stops>("stop", {2, 0}, kNothing);
   expect_correct<Stops>("stop, stale reads", {1, 1}, kNothing);
+  expect_correct<Stops>("stop, two fences", {1, 1}, Fences::kSymmetric,
+                        kNothing);
   expect_correct<StopsByForce<true>>("force stop", kStopLimits, kNothing);
   expect_correct<StopsByForce<false>>("a device that does not answer",
                                       kStopLimits, kNothing);

@@ -18,8 +18,7 @@ constexpr int kHead = made_as(1), kFirstNext = made_as(2);
 // Two chunks lie in the arena. One thread takes two and keeps one for a while,
 // the others take, or take two.
 template <bool kTagged, int kThreads>
-class ArenaProgram : public Program {
- public:
+struct ArenaProgram : Program {
   ArenaProgram() {
     uint64_t* const first = take();
     uint64_t* const second = take();
@@ -40,8 +39,6 @@ class ArenaProgram : public Program {
     require(chunks_.size() == made, "a chunk is lost");
     for (auto& [words, chunk] : chunks_) give(words);
   }
-
- private:
   struct Chunk {
     Plain<int> contents;
     bool used = false;
@@ -82,8 +79,7 @@ TEST(ArenaModel, FindsPlantedBugs) {
 }
 
 template <typename Lock, int kThreads, int kEach>
-class Counting : public Program {
- public:
+struct Counting : Program {
   int threads() const override { return kThreads; }
   void thread(int) override {
     for (int i = 0; i < kEach; ++i) {
@@ -95,8 +91,6 @@ class Counting : public Program {
   void finish() override {
     require(count_.get() == kThreads * kEach, "a count is lost");
   }
-
- private:
   Lock lock_;  // its atomics are the program's first
   Plain<int> count_;
 };
@@ -122,8 +116,7 @@ TEST(LockModel, FindsPlantedBugs) {
 
 // All threads count: the sole one by plain stores, else by atomic additions.
 template <int kThreads, int kEach>
-class SoleCounting : public Program {
- public:
+struct SoleCounting : Program {
   int threads() const override { return kThreads; }
 
   void thread(int) override {
@@ -144,8 +137,6 @@ class SoleCounting : public Program {
         count_.load(std::memory_order_relaxed) == uint64_t(kThreads) * kEach,
         "a count is lost");
   }
-
- private:
   SoleUser<System> user_;  // its atomics are the program's first two
   Atomic<uint64_t> count_{0};
   Plain<uint64_t> last_;
@@ -229,8 +220,7 @@ class Allocator {
 
 // A stream with its ring. The owner gives it a task that uses the block and
 // frees the block; the launcher runs the task; another thread wants memory.
-class OneUse : public Program {
- public:
+struct OneUse : Program {
   explicit OneUse(LeftOut left_out) : allocator_(left_out) {}
   int threads() const override { return 3; }
   void thread(int id) override {
@@ -239,8 +229,6 @@ class OneUse : public Program {
     while (!freed_.load(kRelaxed)) yield();
     own_next();
   }
-
- private:
   struct Slot {
     Atomic<uint32_t> lap{0};
   };
@@ -300,8 +288,7 @@ class OneUse : public Program {
 
 // Two streams use the block; of each there is one task. The owner wants memory
 // again.
-class TwoUses : public Program {
- public:
+struct TwoUses : Program {
   explicit TwoUses(LeftOut left_out) : allocator_(left_out) {
     for (Stream& stream : streams_) allocator_.record(stream);
   }
@@ -322,8 +309,6 @@ class TwoUses : public Program {
     }
     taken->memory.set(1);
   }
-
- private:
   struct Stream {
     uint64_t tail() const { return 1; }
     BasicSequence<System>& retired() { return ended; }
