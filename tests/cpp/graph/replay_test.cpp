@@ -257,19 +257,6 @@ TEST(Graph, ShowsThatALaneWaitsForAnother) {
   EXPECT_TRUE(!waits_for_lane(l.a));
 }
 
-TEST(Graph, IsBuriedInFlight) {
-  Lanes l;
-  Gate gate;
-  {
-    Graph graph;
-    capture(graph, l.a, [&] { l.append(l.a, 1); });
-    submit(l.a, kGate, {word(&gate)});
-    replay(graph, l.a);
-  }
-  drain(l.a, gate);
-  EXPECT_EQ(l.got.size(), 1);
-}
-
 TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {
   Lanes l;
   Graph one, other;
