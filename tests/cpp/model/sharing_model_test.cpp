@@ -6,7 +6,6 @@
 #include "csrc/taskqueue/arena.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sole_lock.h"
-#include "csrc/taskqueue/sole_user.h"
 #include "tests/cpp/model/model.h"
 
 namespace npu::model {
@@ -101,7 +100,9 @@ using Sole = BasicSoleLock<System, 0>;
 TEST(LockModel, HasOneHolder) {
   expect_correct<Counting<Sleep, 2, 2>>("sleep lock, 2 threads", {3, 2});
   expect_correct<Counting<Sleep, 3, 1>>("sleep lock, 3 threads", {3, 2});
-  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 threads", {3, 1});
+  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 threads", {3, 2});
+  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 fences", {3, 1},
+                                       Fences::kSymmetric);
   expect_correct<Counting<Sole, 3, 1>>("sole lock, 3 threads", {2, 1});
 }
 
@@ -112,45 +113,8 @@ TEST(LockModel, FindsPlantedBugs) {
       {{"a lock that is not taken", {kState, kReadModifyWrite, kSkip}},
        {"an order that is not kept", {kState, kReadModifyWrite, kRelax}},
        {"a wake-up that is not sent", {kState, kWake, kSkip}}});
-}
-
-// All threads count: the sole one by plain stores, else by atomic additions.
-template <int kThreads, int kEach>
-struct SoleCounting : Program {
-  int threads() const override { return kThreads; }
-
-  void thread(int) override {
-    for (int i = 0; i < kEach; ++i) {
-      if (user_.enter()) {
-        const uint64_t count = count_.load(std::memory_order_relaxed);
-        last_.set(count);
-        count_.store(count + 1, std::memory_order_relaxed);
-        user_.leave();
-      } else {
-        require(last_.get() <= count_.fetch_add(1, std::memory_order_relaxed),
-                "what the sole user wrote is not seen");
-      }
-    }
-  }
-  void finish() override {
-    require(
-        count_.load(std::memory_order_relaxed) == uint64_t(kThreads) * kEach,
-        "a count is lost");
-  }
-  SoleUser<System> user_;  // its atomics are the program's first two
-  Atomic<uint64_t> count_{0};
-  Plain<uint64_t> last_;
-};
-
-TEST(SoleUserModel, HasOneThreadInside) {
-  expect_correct<SoleCounting<2, 2>>("2 threads", {3, 2});
-  expect_correct<SoleCounting<2, 2>>("2 fences", {3, 2}, Fences::kSymmetric);
-  expect_correct<SoleCounting<3, 1>>("3 threads", {2, 1});
-}
-
-TEST(SoleUserModel, FindsPlantedBugs) {
   constexpr int kOwner = made_as(0), kInside = made_as(1);
-  expect_each_found<SoleCounting<3, 1>>(
+  expect_each_found<Counting<Sole, 3, 1>>(
       {2, 1},
       {{"a missing fence", kNoFence},
        {"a sole user that does not say it is inside", {kInside, kStore, kSkip}},
