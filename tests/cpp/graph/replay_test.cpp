@@ -70,10 +70,7 @@ TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
 
 // Who watches may raise then, for each of them.
 TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
-  struct Watching final : Observer {
-    std::vector<const Stream*> told;
-    void published(Stream& stream, bool) override { told.push_back(&stream); }
-  } watching;
+  Watching watching;
   Lanes l;
   l.capture([&] { l.append(l.b, 1); }, 2);
   {

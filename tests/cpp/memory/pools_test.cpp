@@ -80,17 +80,7 @@ TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
-// By a rule of the pool its blocks are used whole.
-TEST(PrivatePool, MayRefuseToSplit) {
-  for (const bool splits : {false, true}) {
-    Memory memory;
-    memory.hold_pool(7, {false, splits});
-    Block* block = take_private(memory, 7, 4096);
-    EXPECT_EQ(block->size, splits ? 4096 : 2 * kMiB);
-    EXPECT_EQ(take(memory, 4096)->size, 4096);
-  }
-}
-
+// By a rule of the pool its blocks are used whole, and not those of its graphs.
 // A MemPool and its graphs, whoever comes first.
 TEST(PrivatePool, BelongsToAllItsOwners) {
   for (const bool graph_first : {false, true}) {

@@ -36,6 +36,10 @@ void wait_until_awaited(Stream& stream, const std::atomic<bool>& done) {
 TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
   for (size_t bytes : {4096ul, 12 * kMiB}) {
     Pending p(bytes);
+    const auto segments = p.memory.snapshot();
+    EXPECT_EQ(segments[0].active, bytes);
+    EXPECT_EQ(segments[0].allocated, 0);
+    EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
     EXPECT_TRUE(take(p.memory, bytes)->ptr != p.address);
     p.go_on();
     EXPECT_TRUE(take(p.memory, bytes)->ptr == p.address);
@@ -96,15 +100,6 @@ TEST(RecordStream, OfTheBlocksOwnStreamChangesNothing) {
 
   EXPECT_TRUE(take(memory, 4096)->ptr == address);
   drain(first_stream(), gate);
-}
-
-TEST(RecordStream, APendingBlockIsActiveButNotAllocated) {
-  Pending p;
-  const auto segments = p.memory.snapshot();
-  EXPECT_EQ(segments[0].active, 4096);
-  EXPECT_EQ(segments[0].allocated, 0);
-  EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
-  p.go_on();
 }
 
 TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {

@@ -363,16 +363,6 @@ TEST(Stream, MeasuresTheSampledTasks) {
   EXPECT_TRUE(block.last_retired_ns.load() > 0);
 }
 
-TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
-  Stream queued(0, 7, 0, StreamMode::kQueued);
-  Stream direct(0, 8, 0, StreamMode::kInline);
-  EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
-  for (const bool blocks : {true, false}) {
-    queued.set_blocking(blocks);
-    EXPECT_EQ(queued.waits_for_each_task(), blocks);
-  }
-}
-
 // Who launches raises an error at once only then, however fast the launcher is.
 TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   static int told;
@@ -389,14 +379,17 @@ TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
     stream.after_commit(s);
     return told == 1;
   };
+  EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
   const Listed listed(observer, {&queued, &direct});
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
   queued.set_blocking(true);  // some thread's launches block: not this one's
-  EXPECT_TRUE(!waited_for(queued));
+  EXPECT_TRUE(queued.waits_for_each_task() && !waited_for(queued));
   set_thread_launch_blocking(true);
   EXPECT_TRUE(waited_for(queued));
   set_thread_launch_blocking(false);
+  queued.set_blocking(false);
+  EXPECT_TRUE(!queued.waits_for_each_task());
   hooks = {};
 }
 
@@ -495,24 +488,19 @@ TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
   EXPECT_EQ(site(direct, 0), 20);
 }
 
+// A task that has not begun has not the name of an older one.
 TEST(Recent, KeepsTheLastOnesOnly) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
+  const StreamBlock& block = stream.block();
   const uint32_t n = uint32_t(kRecentTasks) + 5;
   for (uint32_t i = 0; i < n; ++i)
     submit(stream, kNothing, {}, 0, {100 + i, 0});
   drain(stream);
-  for (uint64_t i = n - kRecentTasks; i < n; ++i)
+  for (uint64_t i = n - kRecentTasks; i < n; ++i) {
     EXPECT_EQ(site(stream, i), 100 + i);
-}
-
-TEST(Recent, ATaskThatHasNotBegunHasNotTheNameOfAnOlderOne) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  for (uint64_t i = 0; i < kRecentTasks + 3; ++i) submit(stream, kNothing, {});
-  drain(stream);
-  const StreamBlock& block = stream.block();
-  EXPECT_EQ(std::string(block.running(kRecentTasks + 2)), "test::nothing");
-  EXPECT_EQ(std::string(block.running(3)), "test::nothing");
-  EXPECT_TRUE(!block.running(kRecentTasks + 3) && !block.running(2));
+    EXPECT_EQ(std::string(block.running(i)), "test::nothing");
+  }
+  EXPECT_TRUE(!block.running(n) && !block.running(4));
 }
 
 TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {
