@@ -373,20 +373,27 @@ TEST(Fork, FreesALockThatAnotherThreadWasAboutToShare) {
   }
 }
 
-TEST(Share, KeepsAddressesAndContentsOfTheWholeSegment) {
+TEST(Share, KeepsAddressesAndContentsOfTheWholeSegmentUntilItEnds) {
   Memory memory;
   Block* a = take(memory, 3 * kKiB);
   Block* b = take(memory, 5 * kKiB);
+  Block* large = take(memory, 33 * kMiB);
   memset(a->ptr, 1, a->size);
   memset(b->ptr, 2, b->size);
+  char& last = static_cast<char*>(large->ptr)[33 * kMiB - 1];
+  last = 5;
 
   const auto shared = memory.share(b->ptr);
+  const auto other = memory.share(large->ptr);
 
   EXPECT_TRUE(shared.handle >= 0);
   EXPECT_EQ(shared.why, "");
+  EXPECT_EQ(memory.share(a->ptr).handle, shared.handle);  // once for all of it
+  EXPECT_TRUE(other.handle >= 0 && other.handle != shared.handle);
   EXPECT_TRUE(memory.is_shared(a->ptr));
   EXPECT_EQ(static_cast<char*>(a->ptr)[a->size - 1], 1);
   EXPECT_EQ(static_cast<char*>(b->ptr)[0], 2);
+  EXPECT_EQ(last, 5);
   auto* seen =
       static_cast<char*>(driver().segment_open(0, shared.handle, shared.bytes));
   EXPECT_EQ(memcmp(seen + shared.offset, b->ptr, b->size), 0);
@@ -397,37 +404,11 @@ TEST(Share, KeepsAddressesAndContentsOfTheWholeSegment) {
   EXPECT_EQ(static_cast<char*>(b->ptr)[0], 9);
 
   driver().segment_free(0, seen, shared.bytes);
-  memory.free(a);
-  memory.free(b);
-}
-
-TEST(Share, IsDoneOnceForASegmentAndLargeOnesToo) {
-  Memory memory;
-  Block* small = take(memory, kKiB);
-  Block* large = take(memory, 33 * kMiB);
-  static_cast<char*>(large->ptr)[33 * kMiB - 1] = 5;
-
-  const auto first = memory.share(small->ptr);
-  const auto again = memory.share(small->ptr);
-  const auto other = memory.share(large->ptr);
-
-  EXPECT_EQ(first.handle, again.handle);
-  EXPECT_TRUE(other.handle >= 0 && other.handle != first.handle);
-  EXPECT_EQ(static_cast<char*>(large->ptr)[33 * kMiB - 1], 5);
-  memory.free(small);
-  memory.free(large);
-}
-
-TEST(Share, EndsWithTheSegment) {
-  Memory memory;
-  Block* a = take(memory, 30 * kMiB);
-  const int handle = memory.share(a->ptr).handle;
-  EXPECT_TRUE(fcntl(handle, F_GETFD) >= 0);
-  memory.free(a);
-
+  for (Block* block : {a, b, large}) memory.free(block);
+  EXPECT_TRUE(fcntl(shared.handle, F_GETFD) >= 0);
   memory.empty_cache();
-
-  EXPECT_EQ(fcntl(handle, F_GETFD), -1);
+  for (const int handle : {shared.handle, other.handle})
+    EXPECT_EQ(fcntl(handle, F_GETFD), -1);
 }
 
 TEST(Share, SaysWhatItCannotShare) {
