@@ -122,6 +122,11 @@ inline constexpr unsigned kChildSeconds = 100;
 // killed by SIGALRM.
 Ended in_child(const std::function<int()>& body);
 
+// A file of /proc about a thread of this process; "" where it has ended.
+std::string thread_file(uint64_t thread, const char* name);
+// 'R' where it runs or could, 'S' where it sleeps, 0 where it has ended.
+char state_of(uint64_t thread);
+
 // The sanitizers' runtimes have locks of their own, which another thread may
 // hold at a fork while it starts or allocates memory; the child then waits for
 // them, at its exit at the latest, where leaks are looked for.

@@ -34,27 +34,26 @@ unsigned seed() {
   return given ? unsigned(strtoul(given, nullptr, 10)) : 0;
 }
 
-namespace {
-
-[[maybe_unused]] bool sleeps(const std::filesystem::path& task) {
-  if (task.filename() == std::to_string(gettid())) return true;
-  std::ifstream file(task / "stat");
-  std::string stat;
-  std::getline(file, stat);
-  const size_t name = stat.rfind(')');
-  // A thread that has ended meanwhile has no file.
-  return name == std::string::npos || stat[name + 2] != 'R';
+std::string thread_file(uint64_t thread, const char* name) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace
+char state_of(uint64_t thread) {
+  const std::string stat = thread_file(thread, "stat");
+  const size_t name = stat.rfind(')');
+  return name == std::string::npos ? 0 : stat[name + 2];
+}
 
 void wait_until_others_sleep() {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   for (bool all = false; !all;) {
     all = true;
     for (const auto& task :
-         std::filesystem::directory_iterator("/proc/self/task"))
-      all = sleeps(task.path()) && all;
+         std::filesystem::directory_iterator("/proc/self/task")) {
+      const uint64_t thread = std::stoull(task.path().filename());
+      all &= thread == uint64_t(gettid()) || state_of(thread) != 'R';
+    }
   }
 #endif
 }

@@ -73,17 +73,24 @@ uint64_t word(T* pointer) {
   return reinterpret_cast<uint64_t>(pointer);
 }
 
+// Begins kernel(words..., and zeros up to n_words). False when refused.
+inline bool begin(Stream& stream, Submission& s, const npu_kernel& kernel,
+                  std::initializer_list<uint64_t> words, uint32_t n_words = 0,
+                  CallSite site = {}) {
+  if (n_words < words.size()) n_words = uint32_t(words.size());
+  if (!stream.begin(n_words, s, site)) return false;
+  s.task->kernel = &kernel;
+  std::fill(std::copy(words.begin(), words.end(), s.words), s.words + n_words,
+            0);
+  return true;
+}
+
 // Queues kernel(words..., and zeros up to n_words). False when refused.
 inline bool submit(Stream& stream, const npu_kernel& kernel,
                    std::initializer_list<uint64_t> words, uint32_t n_words = 0,
                    CallSite site = {}) {
-  if (n_words < words.size()) n_words = uint32_t(words.size());
   Submission s;
-  if (!stream.begin(n_words, s, site)) return false;
-  s.task->kernel = &kernel;
-  uint32_t at = 0;
-  for (uint64_t word : words) s.words[at++] = word;
-  while (at < n_words) s.words[at++] = 0;
+  if (!begin(stream, s, kernel, words, n_words, site)) return false;
   stream.commit(s);
   stream.after_commit(s);
   return true;

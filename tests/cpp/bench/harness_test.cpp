@@ -19,24 +19,19 @@ Measured counting(int n, bool (*are_near)()) {
   return repeat(n, [value = 0.0]() mutable { return ++value; }, are_near);
 }
 
-TEST(Repeat, NearOnesAreKept) {
-  const Measured found = counting(3, always);
-  EXPECT_EQ(found.kept.size(), 3);
-  EXPECT_EQ(found.left_out.size(), 0);
-}
-
-TEST(Repeat, WhatIsLeftOutIsToldAlsoWhereTooFewAreNear) {
-  const Measured found = counting(3, near_twice);
-  EXPECT_EQ(found.kept.size(), 1);
-  EXPECT_EQ(found.left_out.size(), 17);
-  EXPECT_EQ(median(found.counted()), 1);
-}
-
-TEST(Repeat, WhereNoneIsNearTheFiguresAreOfThoseLeftOut) {
-  const Measured found = counting(2, never);
-  EXPECT_EQ(found.kept.size(), 0);
-  EXPECT_EQ(found.left_out.size(), 12);
-  EXPECT_EQ(median(found.counted()), 6);
+TEST(Repeat, KeepsWhatIsNearAndCountsTheRestWhereNothingIs) {
+  const struct {
+    int n;
+    bool (*are_near)();
+    int kept, left_out, median;
+  } cases[] = {
+      {3, always, 3, 0, 2}, {3, near_twice, 1, 17, 1}, {2, never, 0, 12, 6}};
+  for (const auto& c : cases) {
+    const Measured found = counting(c.n, c.are_near);
+    EXPECT_EQ(found.kept.size(), c.kept);
+    EXPECT_EQ(found.left_out.size(), c.left_out);
+    EXPECT_EQ(median(found.counted()), c.median);
+  }
 }
 
 // How far apart the two are is not known here.

@@ -63,10 +63,7 @@ TEST_ALONE(NoMemory, EndsACaptureInAnErrorAndTheNextOneWorks) {
   graph.capture_begin(stream, 0, CaptureMode::kGlobal);
   append(stream, got, 1);
   Submission s;
-  EXPECT_TRUE(stream.begin(2, s));
-  s.task->kernel = &kAppend;
-  s.words[0] = word(&got);
-  s.words[1] = 2;
+  EXPECT_TRUE(begin(stream, s, kAppend, {word(&got), 2}));
   {
     const NoNew none;
     stream.commit(s);

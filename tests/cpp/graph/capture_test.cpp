@@ -128,8 +128,14 @@ TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
   EXPECT_EQ(graph.body()->nodes.size(), 1);
 }
 
-// Which threads may wait for work that is not captured, and do what no capture
-// allows, by mode.
+std::string this_thread() {
+  char text[32] = "";
+  pthread_getname_np(pthread_self(), text, sizeof text);
+  return std::string(text) + " (" + std::to_string(gettid()) + ")";
+}
+
+// Which threads may wait for work that is not captured, do what no capture
+// allows, and give the capture work, by mode.
 TEST(Capture, ForbidsAsItsModeSays) {
   Stream &captured = side_stream(), &other = side_stream();
   const struct {
@@ -139,6 +145,7 @@ TEST(Capture, ForbidsAsItsModeSays) {
   } cases[] = {{CaptureMode::kGlobal, "'global'", true, true},
                {CaptureMode::kThreadLocal, "'thread_local'", true, false},
                {CaptureMode::kRelaxed, "'relaxed'", false, false}};
+  const std::string began = this_thread();
   for (const auto& c : cases) {
     submit(other, kNothing, {});
     Graph graph;
@@ -147,33 +154,26 @@ TEST(Capture, ForbidsAsItsModeSays) {
     const auto calls = [] {
       return refused([] { forbid_anywhere("x", "y"); });
     };
-    std::string own;
+    std::string own, works;
     EXPECT_EQ(!waits().empty(), c.here);
     EXPECT_CONTAINS(calls(), c.name);
     std::thread([&] {
       EXPECT_EQ(!waits().empty(), c.elsewhere);
-      EXPECT_EQ(!calls().empty(), c.elsewhere);
+      const std::string why = calls();
+      EXPECT_EQ(!why.empty(), c.elsewhere);
+      for (const std::string& part : {"on thread " + this_thread() + ",",
+                                      "by thread " + began + " in mode"})
+        EXPECT_EQ(contains(why, part), c.elsewhere);
       own = refused([&] { drain(captured); });
+      works = refused([&] { submit(captured, kNothing, {}); });
     }).join();
+    submit(captured, kNothing, {});
     graph.capture_end(captured);
     EXPECT_TRUE(!own.empty());
+    const bool relaxed = c.mode == CaptureMode::kRelaxed;
+    EXPECT_EQ(contains(works, "only the thread that captures"), !relaxed);
+    EXPECT_EQ(graph.body()->nodes.size(), relaxed ? 2 : 1);
     drain(other);
-  }
-}
-
-TEST(Capture, TakesWorkOfItsThreadOnlyUnlessRelaxed) {
-  for (const bool relaxed : {false, true}) {
-    Lanes l;
-    l.graph.capture_begin(
-        l.a, 0, relaxed ? CaptureMode::kRelaxed : CaptureMode::kGlobal);
-    std::string why;
-    std::thread([&] { why = refused([&] { l.append(l.a, 1); }); }).join();
-    l.append(l.a, 2);
-    l.graph.capture_end(l.a);
-    l.replay();
-    drain(l.a);
-    EXPECT_EQ(contains(why, "only the thread that captures"), !relaxed);
-    EXPECT_EQ(l.got.size(), relaxed ? 2 : 1);
   }
 }
 
@@ -445,25 +445,6 @@ TEST(Capture, KeepsTheLineOfEachNodeAndNamesThatOfARefusal) {
   EXPECT_EQ(nodes[0].line, "a.py:2");
   EXPECT_EQ(nodes[1].line, "a.py:3");
   EXPECT_EQ(nodes[2].line, "a.py:10");
-}
-
-TEST(Capture, NamesTheThreadThatBeganItAndTheOneThatIsRefused) {
-  const auto name = [] {
-    char text[32] = "";
-    pthread_getname_np(pthread_self(), text, sizeof text);
-    return std::string(text) + " (" + std::to_string(gettid()) + ")";
-  };
-  Stream& stream = side_stream();
-  Graph graph;
-  std::string why, other;
-  capture(graph, stream, [&] {
-    std::thread([&] {
-      other = name();
-      why = refused([] { forbid_anywhere("x", "y"); });
-    }).join();
-  });
-  EXPECT_CONTAINS(why, "on thread " + other + ",");
-  EXPECT_CONTAINS(why, "by thread " + name() + " in mode");
 }
 
 // A wait is a node, too, and must be joined even if it is the only one.

@@ -29,6 +29,12 @@ inline void join(Stream& stream, Stream& other) {
   EXPECT_TRUE(other.wait_for(stream, event.number()));
 }
 
+// Which streams an observer is told of that have been given a task.
+struct Watching final : Observer {
+  std::vector<const Stream*> told;
+  void published(Stream& stream, bool) override { told.push_back(&stream); }
+};
+
 // Two streams that append in turn.
 inline void capture_two_lanes(Graph& graph, Stream& a, Stream& b,
                               Numbers& got) {

@@ -91,9 +91,9 @@ TEST(GraphPool, IsLeftByACaptureThatFailsOrIsGivenUp) {
 }
 
 // Destroys a graph whose replay still waits behind the gate; returns its pool.
-uint64_t pool_of_a_queued_replay(Stream& stream, Gate& gate) {
+uint64_t pool_of_a_queued_replay(Stream& stream, Gate& gate, Numbers& got) {
   Graph graph;
-  capture_nothing(graph, stream);
+  capture(graph, stream, [&] { append(stream, got, 1); });
   submit(stream, kGate, {word(&gate)});
   EXPECT_TRUE(replay(graph, stream));
   return graph.pool();
@@ -103,11 +103,13 @@ TEST(GraphPool, IsLeftWhenTheLastReplayIsDone) {
   for (const bool by_capture : {false, true}) {
     Stream& stream = stream_of_an_idle_device();
     Gate gate;
-    const uint64_t pool = pool_of_a_queued_replay(stream, gate);
+    Numbers got;
+    const uint64_t pool = pool_of_a_queued_replay(stream, gate, got);
     Graph other;
     if (!by_capture) capture_nothing(other, side_stream());
     EXPECT_EQ(pool_users(0, pool), 1);
     drain(stream, gate);
+    EXPECT_EQ(got.size(), 1);
     EXPECT_EQ(pool_users(0, pool), 1);
     // Whoever comes next looks.
     if (by_capture)
@@ -117,19 +119,6 @@ TEST(GraphPool, IsLeftWhenTheLastReplayIsDone) {
     EXPECT_EQ(pool_users(0, pool), 0);
     if (by_capture) other.capture_end(stream);
   }
-}
-
-TEST(Graph, CountsItsReplays) {
-  Stream &a = side_stream(), &b = side_stream();
-  Numbers got;
-  Graph one, two;
-  capture_nothing(one, a);
-  capture_two_lanes(two, a, b, got);
-  const Counter& replays = segment().devices[0].graph_replays;
-  const uint64_t before = replays.load();
-  for (Graph* graph : {&one, &two}) replay(*graph, a);
-  drain(a);
-  EXPECT_EQ(replays.load(), before + 2);
 }
 
 struct Told final : Observer {
@@ -191,7 +180,9 @@ TEST(Graph, RunsInTurnWhereAnObserverRunsTheTasks) {
   EXPECT_EQ(l.b.tail(), before + 1);
 }
 
-TEST(Graph, ShowsItsNodesToAProfile) {
+TEST(Graph, CountsItsReplaysAndShowsItsNodesToAProfile) {
+  const Counter& replays = segment().devices[0].graph_replays;
+  const uint64_t before = replays.load();
   Lanes l;
   Graph one;
   capture(one, l.a, [&] {
@@ -204,6 +195,7 @@ TEST(Graph, ShowsItsNodesToAProfile) {
   l.replay();
   l.settle();
   const auto runs = stop_profile();
+  EXPECT_EQ(replays.load(), before + 2);
   EXPECT_EQ(runs.size(), 5);
   uint64_t of_b = 0;
   for (const ProfiledRun& run : runs) {
@@ -326,35 +318,24 @@ uint64_t waits(Overwrites& graph, Stream& stream) {
   return stream.tail() - before;
 }
 
-TEST(ReplayMemory, LetsAStreamWaitForBorrowers) {
-  Stream &stream = side_stream(), &borrower = side_stream();
-  Gate gate;
-  submit(borrower, kGate, {word(&gate)});
-  ReplayMemory memory;
-  Overwrites graph(memory, {{0, 10}});
-  const auto lent = contents({{0, 10}});
-  graph.add(lent);
-  EXPECT_EQ(waits(graph, stream), 0);
-  lent->borrower = &borrower;
-  EXPECT_EQ(waits(graph, stream), 1);
-  EXPECT_EQ(waits(graph, stream), 0);  // once
-  drain(stream, gate);
-}
-
-// Nobody knows any more whom they were lent to.
-TEST(ReplayMemory, LetsAStreamWaitForAllWhereContentsAreOver) {
-  Stream &stream = side_stream(), &other = side_stream();
-  ReplayMemory memory;
-  Overwrites graph(memory, {{0, 10}});
-  const auto over = contents({{0, 10}});
-  graph.add(over);
-  over->is_over = true;
-  EXPECT_TRUE(!graph.any_held());
-  Gate gate;
-  submit(other, kGate, {word(&gate)});
-  EXPECT_EQ(waits(graph, stream), 1);
-  EXPECT_EQ(waits(graph, stream), 0);  // once
-  drain(stream, gate);
+// Where the contents are over, nobody knows any more whom they were lent to:
+// the stream waits for all.
+TEST(ReplayMemory, LetsAStreamWaitOnceForBorrowers) {
+  for (const bool over : {false, true}) {
+    Stream &stream = side_stream(), &borrower = side_stream();
+    Gate gate;
+    submit(borrower, kGate, {word(&gate)});
+    ReplayMemory memory;
+    Overwrites graph(memory, {{0, 10}});
+    const auto lent = contents({{0, 10}});
+    graph.add(lent);
+    EXPECT_EQ(waits(graph, stream), 0);
+    lent->is_over = over;
+    if (!over) lent->borrower = &borrower;
+    EXPECT_TRUE(!graph.any_held());
+    for (const int tasks : {1, 0}) EXPECT_EQ(waits(graph, stream), tasks);
+    drain(stream, gate);
+  }
 }
 
 TEST(ReplayMemory, IsSharedByTheGraphsOfAPoolAndToldByTheirReplays) {

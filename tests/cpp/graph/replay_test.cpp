@@ -70,10 +70,7 @@ TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
 
 // Who watches may raise then, for each of them.
 TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
-  struct Watching final : Observer {
-    std::vector<const Stream*> told;
-    void published(Stream& stream, bool) override { told.push_back(&stream); }
-  } watching;
+  Watching watching;
   Lanes l;
   l.capture([&] { l.append(l.b, 1); }, 2);
   {
@@ -110,13 +107,9 @@ TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
 
 // How often the stream's launcher has gone to sleep.
 uint64_t sleeps_of(Stream& stream) {
-  std::ifstream status("/proc/self/task/" +
-                       std::to_string(stream.block().thread.load()) +
-                       "/status");
-  const std::string key = "voluntary_ctxt_switches:";
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(key)) return std::stoull(line.substr(key.size()));
-  return 0;
+  const std::string key = "\nvoluntary_ctxt_switches:",
+                    status = thread_file(stream.block().thread, "status");
+  return std::stoull(status.substr(status.find(key) + key.size()));
 }
 
 // A waiting lane looks now and then whether the other lane has failed. A
@@ -259,19 +252,6 @@ TEST(Graph, ShowsThatALaneWaitsForAnother) {
   EXPECT_TRUE(!waits_for_lane(l.b));
   drain(l.a, gate);
   EXPECT_TRUE(!waits_for_lane(l.a));
-}
-
-TEST(Graph, IsBuriedInFlight) {
-  Lanes l;
-  Gate gate;
-  {
-    Graph graph;
-    capture(graph, l.a, [&] { l.append(l.a, 1); });
-    submit(l.a, kGate, {word(&gate)});
-    replay(graph, l.a);
-  }
-  drain(l.a, gate);
-  EXPECT_EQ(l.got.size(), 1);
 }
 
 TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {

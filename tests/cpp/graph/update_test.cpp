@@ -99,10 +99,7 @@ TEST(Update, HappensWhenItsStreamComesToIt) {
 
 // Who watches may run the queue itself, and waits for what it is told of.
 TEST(Update, TellsWhoWatchesThatItIsQueued) {
-  struct Watching final : Observer {
-    std::vector<const Stream*> told;
-    void published(Stream& stream, bool) override { told.push_back(&stream); }
-  } watching;
+  Watching watching;
   World w;
   {
     const Listed listed(watching, {&w.updating});

@@ -75,25 +75,6 @@ TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
   EXPECT_EQ(got, Numbers({1, 2, 3}));
 }
 
-// On a device that has room for two tasks.
-void end_one_after_the_other(Stream& stream) {
-  for (size_t left = 5; left; --left) {
-    const size_t most = left < 2 ? left : 2;
-    EXPECT_EQ(by_hand::wait_until_started(most), most);
-    by_hand::end(1);
-  }
-  drain(stream);
-  by_hand::set_room(1000);
-}
-
-TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
-  by_hand::set_room(2);
-  Streams s;
-  submit_five(s.one, s.got);
-  end_one_after_the_other(s.one);
-  EXPECT_EQ(s.got, Numbers({0, 1, 2, 3, 4}));
-}
-
 TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
   const size_t resets = by_hand::wait_until_reset(0);
   Streams s;
@@ -118,18 +99,23 @@ TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
   EXPECT_EQ(s.got, Numbers({0, 9}));
 }
 
-struct FiveNodes {
+// Five tasks, or the five nodes of a replay.
+struct Five {
   Numbers got;
   Stream& stream = side_stream();
   Graph graph;
-  FiveNodes() {
+  explicit Five(bool replayed = true) {
+    if (!replayed) {
+      submit_five(stream, got);
+      return;
+    }
     capture(graph, stream, [&] { submit_five(stream, got); });
     replay(graph, stream);
   }
 };
 
 TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
-  FiveNodes five;
+  Five five;
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(4);
   EXPECT_EQ(five.stream.retired().value(), five.stream.tail() - 1);
@@ -138,15 +124,23 @@ TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
   EXPECT_EQ(five.got, Numbers({0, 1, 2, 3, 4}));
 }
 
-TEST(RunAhead, AReplayWaitsForRoom) {
+TEST(RunAhead, ABusyDeviceGetsTheNextKernelWhenOneHasEnded) {
   by_hand::set_room(2);
-  FiveNodes five;
-  end_one_after_the_other(five.stream);
-  EXPECT_EQ(five.got, Numbers({0, 1, 2, 3, 4}));
+  for (const bool replayed : {false, true}) {
+    Five five(replayed);
+    for (size_t left = 5; left; --left) {
+      const size_t most = left < 2 ? left : 2;
+      EXPECT_EQ(by_hand::wait_until_started(most), most);
+      by_hand::end(1);
+    }
+    drain(five.stream);
+    EXPECT_EQ(five.got, Numbers({0, 1, 2, 3, 4}));
+  }
+  by_hand::set_room(1000);
 }
 
 TEST(RunAhead, AFailureNamesTheNode) {
-  FiveNodes five;
+  Five five;
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(2);
   by_hand::fail("lightning");

@@ -26,14 +26,12 @@ uint64_t pool_of(CachingAllocator& memory, const void* address) {
 }
 
 TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
-  memory.hold_pool(8);
+  Memory memory({7, 8});
   Block* own = take_private(memory, 7, 4096);
   void* address = own->ptr;
   EXPECT_EQ(pool_of(memory, address), 7);
   memory.free(own);
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+  EXPECT_TRUE(take(memory, 4096)->ptr != address);
   EXPECT_TRUE(take_private(memory, 8, 4096)->ptr != address);
   EXPECT_TRUE(take_private(memory, 7, 4096, second_stream())->ptr != address);
   EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
@@ -42,11 +40,10 @@ TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
 
 // Its small blocks are kept by their size, and never merged before.
 TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   Block* const blocks[] = {
       take_private(memory, 7, 12 * kMiB), take_private(memory, 7, 4096),
-      take_private(memory, 7, 512), take(memory, 12 * kMiB, first_stream())};
+      take_private(memory, 7, 512), take(memory, 12 * kMiB)};
   for (Block* block : blocks) memory.free(block);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 14 * kMiB);
@@ -57,8 +54,7 @@ TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
 }
 
 TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   memory.free(take_private(memory, 7, 12 * kMiB));
   Block* used = take_private(memory, 7, 40 * kMiB);
   memory.release_pool(7, true);
@@ -70,8 +66,7 @@ TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
 }
 
 TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   Gate gate;
   Block* block = take_private(memory, 7, 12 * kMiB);
   hold(first_stream(), gate);
@@ -85,21 +80,11 @@ TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
-// By a rule of the pool its blocks are used whole.
-TEST(PrivatePool, MayRefuseToSplit) {
-  for (const bool splits : {false, true}) {
-    auto memory = make_allocator();
-    memory.hold_pool(7, {false, splits});
-    Block* block = take_private(memory, 7, 4096);
-    EXPECT_EQ(block->size, splits ? 4096 : 2 * kMiB);
-    EXPECT_EQ(take(memory, 4096, first_stream())->size, 4096);
-  }
-}
-
+// By a rule of the pool its blocks are used whole, and not those of its graphs.
 // A MemPool and its graphs, whoever comes first.
 TEST(PrivatePool, BelongsToAllItsOwners) {
   for (const bool graph_first : {false, true}) {
-    auto memory = make_allocator();
+    Memory memory;
     if (graph_first) memory.hold_pool(7);
     memory.hold_pool(7, {false, false});
     if (!graph_first) memory.hold_pool(7);
@@ -117,7 +102,7 @@ TEST(PrivatePool, BelongsToAllItsOwners) {
 
 // A small block that is not split is larger than any that is kept by size.
 TEST(PrivatePool, UsesASmallBlockAgainThatIsNotSplit) {
-  auto memory = make_allocator();
+  Memory memory;
   memory.hold_pool(7, {false, false});
   Block* const first = take_private(memory, 7, 4096);
   void* const address = first->ptr;
@@ -132,13 +117,13 @@ TEST(PrivatePool, UsesASmallBlockAgainThatIsNotSplit) {
 
 TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
   for (const bool lends : {false, true}) {
-    auto memory = make_allocator();
+    Memory memory;
     memory.hold_pool(7, {lends, true});
     memory.hold_pool(8, {false, true});
     Block* lent = take_private(memory, 7, 200 * kMiB);
     void* address = lent->ptr;
     memory.free(lent);
-    Block* block = take(memory, 150 * kMiB, first_stream());
+    Block* block = take(memory, 150 * kMiB);
     EXPECT_EQ(block != nullptr, lends);
     if (block) {
       EXPECT_TRUE(block->ptr == address && block->size == 150 * kMiB);
@@ -151,16 +136,15 @@ TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
 }
 
 TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
-  take_and_free(memory, 4096, first_stream());
+  Memory memory({7});
+  take_and_free(memory, 4096);
   memory.begin_capture(first_stream(), 7);
-  void* address = take_and_free(memory, 4096, first_stream());
+  void* address = take_and_free(memory, 4096);
   EXPECT_EQ(pool_of(memory, address), 7);
   EXPECT_EQ(memory.reserved(), 4 * kMiB);
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 4096)->ptr == address);
   memory.end_capture(first_stream());
-  Block* after = take(memory, 4096, first_stream());
+  Block* after = take(memory, 4096);
   EXPECT_EQ(pool_of(memory, after->ptr), 0);
   EXPECT_TRUE(take(memory, 4096, second_stream())->ptr != address);
 }
@@ -168,12 +152,11 @@ TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
 // Memory that is in use when the graphs are gone is ordinary memory from then
 // on, and the stream's next capture takes the pool over.
 TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   memory.begin_capture(first_stream(), 7);
-  memory.free(take(memory, 12 * kMiB, first_stream()));
-  memory.free(take(memory, 4096, first_stream()));
-  Block* used = take(memory, 40 * kMiB, first_stream());
+  memory.free(take(memory, 12 * kMiB));
+  memory.free(take(memory, 4096));
+  Block* used = take(memory, 40 * kMiB);
   void* address = used->ptr;
   memory.end_capture(first_stream());
   memory.empty_cache();
@@ -198,17 +181,16 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
 // No queue orders captured work, so memory that two streams have used is not
 // used again before the last capture has ended.
 TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   memory.begin_capture(first_stream(), 7);
   memory.begin_capture(second_stream(), 7);
-  Block* shared = take(memory, 4000, first_stream());
+  Block* shared = take(memory, 4000);
   void* address = shared->ptr;
   memory.record_stream(shared, second_stream());
   memory.free(shared);
   EXPECT_EQ(memory.allocated(), 0);
   EXPECT_EQ(memory.stats()["active_bytes.all.current"], 4096);
-  Block* early = take(memory, 4000, first_stream());
+  Block* early = take(memory, 4000);
   EXPECT_TRUE(early->ptr != address);
   memory.end_capture(second_stream());
   EXPECT_EQ(memory.stats()["active_bytes.all.current"], 2 * 4096);
@@ -218,14 +200,13 @@ TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
   EXPECT_EQ(stats["active.all.current"], 1);
   EXPECT_EQ(stats["requested_bytes.all.current"], 4000);
   memory.begin_capture(first_stream(), 7);
-  EXPECT_TRUE(take(memory, 4000, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 4000)->ptr == address);
   memory.end_capture(first_stream());
 }
 
 // Outside of captures the same memory waits for the other stream's queue.
 TEST(GraphPool, WaitsForTheOtherStreamAfterTheCapture) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   Block* block = take_captured(memory, 7, 4096);
   memory.record_stream(block, second_stream());
   memory.free(block);  // nothing is queued there
@@ -234,16 +215,14 @@ TEST(GraphPool, WaitsForTheOtherStreamAfterTheCapture) {
 
 // A pool that the stream serves by name goes on doing so while it captures.
 TEST(GraphPool, LeavesTheStreamsOtherPoolsAsTheyAre) {
-  auto memory = make_allocator();
-  memory.hold_pool(7);
-  memory.hold_pool(8);
+  Memory memory({7, 8});
   Block* own = take_private(memory, 7, 4096);
   void* const address = own->ptr;
   memory.free(own);
   memory.begin_capture(first_stream(), 8);
   own = take_private(memory, 7, 4096);
   EXPECT_TRUE(own->ptr == address);
-  EXPECT_EQ(pool_of(memory, take(memory, 4096, first_stream())->ptr), 8);
+  EXPECT_EQ(pool_of(memory, take(memory, 4096)->ptr), 8);
   memory.free(own);
   memory.end_capture(first_stream());
   EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
@@ -252,14 +231,14 @@ TEST(GraphPool, LeavesTheStreamsOtherPoolsAsTheyAre) {
 // A replay writes to captured memory at any time, so no pool may lend it that
 // serves others when the capture is over.
 TEST(GraphPool, BorrowsFromNoPool) {
-  auto memory = make_allocator();
+  Memory memory;
   memory.hold_pool(7, {true, true});
   memory.hold_pool(8);
   memory.free(take_private(memory, 7, 200 * kMiB));
   memory.begin_capture(first_stream(), 8);
-  EXPECT_TRUE(!take(memory, 150 * kMiB, first_stream()));
+  EXPECT_TRUE(!take(memory, 150 * kMiB));
   memory.end_capture(first_stream());
-  EXPECT_TRUE(take(memory, 150 * kMiB, first_stream()));
+  EXPECT_TRUE(take(memory, 150 * kMiB));
 }
 
 enum class Action { kAlloc, kFree, kFreed, kSegment, kSegmentFreed, kNoMemory };
@@ -301,14 +280,14 @@ struct Steps final : Observer {
 
 TEST(Observer, IsToldEachStepOfMemoryWithItsAddressAndSize) {
   Steps steps;
-  auto memory = make_allocator();
+  Memory memory;
   list_observer(steps, true);
   const auto address =
       reinterpret_cast<uintptr_t>(take_and_free(memory, 4000, second_stream()));
   memory.empty_cache();
   memory.hold_pool(7);
   Block* own = take_private(memory, 7, 4000);
-  take(memory, 2 * kTotal, first_stream());
+  take(memory, 2 * kTotal);
   Gate gate;
   submit(second_stream(), kGate, {word(&gate)});
   memory.record_stream(own, second_stream());

@@ -13,14 +13,14 @@ Stream& third_stream() {
 // A block that the second stream, which is held, uses, and that is freed.
 struct Pending {
   explicit Pending(size_t bytes = 4096) {
-    block = take(memory, bytes, first_stream());
+    block = take(memory, bytes);
     address = block->ptr;
     hold(second_stream(), gate);
     memory.record_stream(block, second_stream());
     memory.free(block);
   }
   void go_on() { drain(second_stream(), gate); }
-  CachingAllocator memory = make_allocator();
+  Memory memory;
   Gate gate;
   Block* block;
   void* address;
@@ -36,9 +36,13 @@ void wait_until_awaited(Stream& stream, const std::atomic<bool>& done) {
 TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
   for (size_t bytes : {4096ul, 12 * kMiB}) {
     Pending p(bytes);
-    EXPECT_TRUE(take(p.memory, bytes, first_stream())->ptr != p.address);
+    const auto segments = p.memory.snapshot();
+    EXPECT_EQ(segments[0].active, bytes);
+    EXPECT_EQ(segments[0].allocated, 0);
+    EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
+    EXPECT_TRUE(take(p.memory, bytes)->ptr != p.address);
     p.go_on();
-    EXPECT_TRUE(take(p.memory, bytes, first_stream())->ptr == p.address);
+    EXPECT_TRUE(take(p.memory, bytes)->ptr == p.address);
   }
 }
 
@@ -46,11 +50,11 @@ TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
 // is used again for other blocks, and the block still waits for the other.
 TEST(RecordStream, WaitsForTheStreamThatIsLeftWhateverIsRecordedMeanwhile) {
   for (const bool second_ends_first : {false, true}) {
-    auto memory = make_allocator();
+    Memory memory;
     Gate ending, staying;
     Stream& ends = second_ends_first ? second_stream() : third_stream();
     Stream& stays = second_ends_first ? third_stream() : second_stream();
-    Block* block = take(memory, 4096, first_stream());
+    Block* block = take(memory, 4096);
     void* const address = block->ptr;
     hold(ends, ending);
     hold(stays, staying);
@@ -58,22 +62,21 @@ TEST(RecordStream, WaitsForTheStreamThatIsLeftWhateverIsRecordedMeanwhile) {
     memory.record_stream(block, third_stream());
     memory.free(block);
     drain(ends, ending);
-    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+    EXPECT_TRUE(take(memory, 4096)->ptr != address);
 
-    Block* const others[] = {take(memory, 8192, first_stream()),
-                             take(memory, 8192, first_stream())};
+    Block* const others[] = {take(memory, 8192), take(memory, 8192)};
     for (Block* other : others) memory.record_stream(other, ends);
     for (Block* other : others) memory.free(other);
-    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+    EXPECT_TRUE(take(memory, 4096)->ptr != address);
     drain(stays, staying);
-    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+    EXPECT_TRUE(take(memory, 4096)->ptr == address);
   }
 }
 
 TEST(RecordStream, CountsWorkQueuedUpToTheFreeAndNoLater) {
-  auto memory = make_allocator();
+  Memory memory;
   Gate gate;
-  Block* block = take(memory, 4096, first_stream());
+  Block* block = take(memory, 4096);
   void* address = block->ptr;
   memory.record_stream(block, second_stream());
   submit(second_stream(), kNothing, {});
@@ -82,39 +85,30 @@ TEST(RecordStream, CountsWorkQueuedUpToTheFreeAndNoLater) {
   memory.free(block);
   hold(second_stream(), gate);
 
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 4096)->ptr == address);
   drain(second_stream(), gate);
 }
 
 TEST(RecordStream, OfTheBlocksOwnStreamChangesNothing) {
-  auto memory = make_allocator();
+  Memory memory;
   Gate gate;
-  Block* block = take(memory, 4096, first_stream());
+  Block* block = take(memory, 4096);
   void* address = block->ptr;
   memory.record_stream(block, first_stream());
   hold(first_stream(), gate);
   memory.free(block);
 
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 4096)->ptr == address);
   drain(first_stream(), gate);
 }
 
-TEST(RecordStream, APendingBlockIsActiveButNotAllocated) {
-  Pending p;
-  const auto segments = p.memory.snapshot();
-  EXPECT_EQ(segments[0].active, 4096);
-  EXPECT_EQ(segments[0].allocated, 0);
-  EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
-  p.go_on();
-}
-
 TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
-  auto memory = make_allocator();
+  Memory memory;
   Gate gate;
-  memory.free(take(memory, 64 * kKiB, first_stream()));
+  memory.free(take(memory, 64 * kKiB));
   hold(second_stream(), gate);
   for (int i = 0; i < 2; ++i) {
-    Block* block = take(memory, 4 * kKiB, first_stream());
+    Block* block = take(memory, 4 * kKiB);
     memory.record_stream(block, second_stream());
     memory.free(block);
   }
@@ -127,9 +121,9 @@ TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
 TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
   Stream& third = third_stream();
   for (const bool both : {false, true}) {
-    auto memory = make_allocator();
+    Memory memory;
     Gate gate;
-    Block* block = take(memory, 4096, first_stream());
+    Block* block = take(memory, 4096);
     void* address = block->ptr;
     hold(second_stream(), gate);
     memory.record_stream(block, second_stream());
@@ -138,7 +132,7 @@ TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
     memory.erase_stream(block, first_stream());  // never recorded
     if (both) memory.erase_stream(block, second_stream());
     memory.free(block);
-    EXPECT_EQ(take(memory, 4096, first_stream())->ptr == address, both);
+    EXPECT_EQ(take(memory, 4096)->ptr == address, both);
     drain(second_stream(), gate);
   }
 }
@@ -146,13 +140,12 @@ TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
 // A block that waits for a slow stream does not hold up those behind it.
 TEST(RecordStream, LooksAtPendingBlocksInTurn) {
   Stream& third = third_stream();
-  auto memory = make_allocator();
+  Memory memory;
   Gate slow, fast;
   hold(second_stream(), slow);
   hold(third, fast);
   std::vector<Block*> blocks;
-  for (int i = 0; i < 6; ++i)
-    blocks.push_back(take(memory, 4096, first_stream()));
+  for (int i = 0; i < 6; ++i) blocks.push_back(take(memory, 4096));
   const uint64_t deferred = first_stream().block().deferred_bytes.load();
   for (int i = 0; i < 6; ++i) {
     memory.record_stream(blocks[size_t(i)], i < 5 ? second_stream() : third);
@@ -163,8 +156,8 @@ TEST(RecordStream, LooksAtPendingBlocksInTurn) {
   drain(third, fast);
   // Each allocation from the cache looks at four pending blocks, so the second
   // one looks at the fifth.
-  for (int i = 0; i < 2; ++i) memory.free(take(memory, 512, first_stream()));
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  for (int i = 0; i < 2; ++i) memory.free(take(memory, 512));
+  EXPECT_TRUE(take(memory, 4096)->ptr == address);
   EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred + 5 * 4096);
   drain(second_stream(), slow);
   memory.stats();
@@ -193,9 +186,9 @@ TEST(Release, WaitsForPendingBlocks) {
 }
 
 TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
-  auto memory = make_allocator();
+  Memory memory;
   Gate gate;
-  Block* block = take(memory, 12 * kMiB, first_stream());
+  Block* block = take(memory, 12 * kMiB);
   const std::function<void()> write_late = [&, at = block->ptr] {
     gate.pass();
     *static_cast<uint64_t*>(at) = 1;
@@ -207,10 +200,10 @@ TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
 }
 
 TEST(Release, LeavesSegmentsWithABlockInUse) {
-  auto memory = make_allocator();
-  Block* kept = take(memory, 512, first_stream());
-  memory.free(take(memory, 512, first_stream()));
-  memory.free(take(memory, 30 * kMiB, first_stream()));
+  Memory memory;
+  Block* kept = take(memory, 512);
+  memory.free(take(memory, 512));
+  memory.free(take(memory, 30 * kMiB));
 
   memory.empty_cache();
 
@@ -238,9 +231,9 @@ const void* inside(const Block* block, size_t offset) {
 }
 
 TEST(Watch, NotesTheFreeOfTheBlockThatHoldsTheAddress) {
-  Block* before = take(memory(), 4096, first_stream());
-  Block* block = take(memory(), 4096, first_stream());
-  Block* after = take(memory(), 4096, first_stream());
+  Block* before = take(memory(), 4096);
+  Block* block = take(memory(), 4096);
+  Block* after = take(memory(), 4096);
   Watched w;
   EXPECT_TRUE(watch_memory(inside(block, 4095), 0, w.one));
   EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
@@ -257,7 +250,7 @@ TEST(Watch, NotesTheFreeOfTheBlockThatHoldsTheAddress) {
 }
 
 TEST(Watch, AWatchThatHasEndedNotesNothing) {
-  Block* block = take(memory(), 4096, first_stream());
+  Block* block = take(memory(), 4096);
   Watched w;
   EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
   EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
@@ -268,7 +261,7 @@ TEST(Watch, AWatchThatHasEndedNotesNothing) {
   EXPECT_TRUE(w.other.ended && !w.one.ended);
   unwatch_memory(w.other);
   for (int i = 0; i < 3; ++i) {
-    Block* next = take(memory(), 4096, first_stream());
+    Block* next = take(memory(), 4096);
     memory().record_stream(next, second_stream());
     memory().free(next);
   }
@@ -277,7 +270,7 @@ TEST(Watch, AWatchThatHasEndedNotesNothing) {
 }
 
 TEST(Watch, NotesTheFreeOfABlockThatAnotherStreamUses) {
-  Block* block = take(memory(), 4096, first_stream());
+  Block* block = take(memory(), 4096);
   void* const address = block->ptr;
   Watched w;
   EXPECT_TRUE(watch_memory(address, 0, w.one));
@@ -287,7 +280,7 @@ TEST(Watch, NotesTheFreeOfABlockThatAnotherStreamUses) {
   memory().free(block);
 
   EXPECT_TRUE(w.one.ended > 0);
-  EXPECT_TRUE(take(memory(), 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory(), 4096)->ptr == address);
 }
 
 TEST(Watch, NotesTheFreeOfMemoryThatNoAllocatorOfADeviceOwns) {
@@ -305,7 +298,7 @@ TEST(Watch, NotesTheFreeOfMemoryThatNoAllocatorOfADeviceOwns) {
 }
 
 TEST(Watch, DeviceMemoryThatIsFreeHasEnded) {
-  void* address = take_and_free(memory(), 4096, first_stream());
+  void* address = take_and_free(memory(), 4096);
   Watched w;
   EXPECT_TRUE(watch_memory(address, 0, w.one));
   EXPECT_TRUE(w.one.ended > 0 && w.first == w.one.ended);
@@ -317,7 +310,7 @@ TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
   const auto captured = [](uint64_t pool) {
     memory().hold_pool(pool);
     memory().begin_capture(first_stream(), pool);
-    Block* block = take(memory(), 4096, first_stream());
+    Block* block = take(memory(), 4096);
     memory().end_capture(first_stream());
     return block;
   };
@@ -344,7 +337,7 @@ TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
 
 TEST(Watch, OneThreadFreesWhileAnotherStopsToWatch) {
   for (int round = 0; round < 500; ++round) {
-    Block* block = take(memory(), 4096, first_stream());
+    Block* block = take(memory(), 4096);
     Watched w;
     EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
     EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));

@@ -12,10 +12,9 @@ namespace {
 
 // The rest of a block that was split has the same device and stream.
 TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
-  setenv("NPU_DISPATCH_MEMORY", std::to_string(kTotal).c_str(), 1);
-  CachingAllocator memory(1);
-  Block* first = take(memory, 4096, first_stream());
-  Block* rest = take(memory, 4096, first_stream());
+  Memory memory({}, 1);
+  Block* first = take(memory, 4096);
+  Block* rest = take(memory, 4096);
   EXPECT_EQ(rest->ptr, static_cast<char*>(first->ptr) + 4096);
   for (const Block* block : {first, rest}) {
     EXPECT_EQ(block->device, 1);
@@ -25,10 +24,10 @@ TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
 
 TEST(Reuse, GivesAFreedBlockToTheSameStreamAtOnce) {
   for (size_t bytes : {512ul, 1000ul, 1 * kMiB, 5 * kMiB, 30 * kMiB}) {
-    auto memory = make_allocator();
-    void* address = take_and_free(memory, bytes, first_stream());
+    Memory memory;
+    void* address = take_and_free(memory, bytes);
 
-    EXPECT_TRUE(take(memory, bytes, first_stream())->ptr == address);
+    EXPECT_TRUE(take(memory, bytes)->ptr == address);
   }
 }
 
@@ -39,51 +38,51 @@ TEST(Reuse, SizesSegmentsByTheRequest) {
                                        {10 * kMiB - 512, 20 * kMiB},
                                        {10 * kMiB, 10 * kMiB},
                                        {11 * kMiB, 12 * kMiB}}) {
-    auto memory = make_allocator();
-    take(memory, bytes, first_stream());
+    Memory memory;
+    take(memory, bytes);
     EXPECT_EQ(memory.reserved(), segment);
   }
 }
 
 TEST(Reuse, SplitsALargeBlockOnlyWhenMoreThanOneMiBRemains) {
-  auto memory = make_allocator();
-  memory.free(take(memory, 12 * kMiB, first_stream()));
+  Memory memory;
+  memory.free(take(memory, 12 * kMiB));
 
-  Block* whole = take(memory, 11 * kMiB, first_stream());
+  Block* whole = take(memory, 11 * kMiB);
   EXPECT_EQ(whole->size, 12 * kMiB);
   memory.free(whole);
-  Block* part = take(memory, 11 * kMiB - 512, first_stream());
+  Block* part = take(memory, 11 * kMiB - 512);
 
   EXPECT_EQ(part->size, 11 * kMiB - 512);
   EXPECT_EQ(memory.reserved(), 12 * kMiB);
 }
 
 TEST(Reuse, PrefersTheSmallestBlockThatFits) {
-  auto memory = make_allocator();
-  Block* big = take(memory, 30 * kMiB, first_stream());
-  Block* close = take(memory, 14 * kMiB, first_stream());
+  Memory memory;
+  Block* big = take(memory, 30 * kMiB);
+  Block* close = take(memory, 14 * kMiB);
   void* address = close->ptr;
   memory.free(big);
   memory.free(close);
 
-  EXPECT_TRUE(take(memory, 13 * kMiB, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 13 * kMiB)->ptr == address);
 }
 
 TEST(Reuse, MergesSmallBlocksBeforeTheCacheGrows) {
-  auto memory = make_allocator();
+  Memory memory;
   std::vector<Block*> blocks;
   for (size_t used = 0; used < 2 * kMiB; used += 512)
-    blocks.push_back(take(memory, 512, first_stream()));
+    blocks.push_back(take(memory, 512));
   EXPECT_EQ(memory.reserved(), 2 * kMiB);
   for (Block* block : blocks) memory.free(block);
-  EXPECT_EQ(take(memory, kMiB, first_stream())->size, kMiB);
+  EXPECT_EQ(take(memory, kMiB)->size, kMiB);
   EXPECT_EQ(memory.reserved(), 2 * kMiB);
 }
 
 TEST(Reuse, FindsABlockInUseByItsFirstByteOnly) {
-  auto memory = make_allocator();
-  Block* first = take(memory, 4096, first_stream());
-  Block* block = take(memory, 4096, first_stream());
+  Memory memory;
+  Block* first = take(memory, 4096);
+  Block* block = take(memory, 4096);
 
   EXPECT_TRUE(memory.find(block->ptr) == block);
   EXPECT_TRUE(memory.find(first->ptr) == first);
@@ -95,7 +94,7 @@ TEST(Reuse, FindsABlockInUseByItsFirstByteOnly) {
 }
 
 TEST(Reuse, ThreadsNeverShareABlock) {
-  auto memory = make_allocator();
+  Memory memory;
   on_threads(3, [&memory](int id) {
     Block* held[8] = {};
     for (int i = 0; i < 4000; ++i) {
@@ -104,7 +103,7 @@ TEST(Reuse, ThreadsNeverShareABlock) {
         EXPECT_EQ(*static_cast<int*>(slot->ptr), id);
         memory.free(slot);
       }
-      slot = take(memory, 512u << (i + id) % 5, first_stream());
+      slot = take(memory, 512u << (i + id) % 5);
       *static_cast<int*>(slot->ptr) = id;
     }
     for (Block* block : held)
@@ -130,23 +129,23 @@ struct LittleRoom {
 };
 
 TEST(Edges, WhatTheDriverRefusedIsNotCountedAsHeld) {
-  auto memory = make_allocator();
-  memory.free(take(memory, 512, first_stream()));
+  Memory memory;
+  memory.free(take(memory, 512));
   {
     const LittleRoom room(50 * kMiB);
-    EXPECT_TRUE(!take(memory, 100 * kMiB, first_stream()));
+    EXPECT_TRUE(!take(memory, 100 * kMiB));
   }
   EXPECT_EQ(memory.stats()["num_ooms"], 1);
-  EXPECT_TRUE(take(memory, 250 * kMiB, first_stream()) != nullptr);
+  EXPECT_TRUE(take(memory, 250 * kMiB) != nullptr);
 }
 
 TEST(Edges, MemoryIsOfAStreamAndNotOfItsNumber) {
   Stream twin(0, first_stream().id(), 0, StreamMode::kQueued);
-  auto memory = make_allocator();
-  void* address = take_and_free(memory, 512, first_stream());
+  Memory memory;
+  void* address = take_and_free(memory, 512);
 
   EXPECT_TRUE(take(memory, 512, twin)->ptr != address);
-  EXPECT_TRUE(take(memory, 512, first_stream())->ptr == address);
+  EXPECT_TRUE(take(memory, 512)->ptr == address);
 }
 
 // Two threads that use a stream first at the same time get the same pools:
@@ -161,23 +160,23 @@ TEST(Edges, AStreamHasOnePoolWhoeverAsksFirst) {
     for (int round = 1; round <= kRounds; ++round) {
       while (begun.load(std::memory_order_acquire) < round) {
       }
-      theirs = take(*shared, 12 * kMiB, first_stream());
+      theirs = take(*shared, 12 * kMiB);
       ended.store(round, std::memory_order_release);
     }
   });
   int grown = 0;
   for (int round = 1; round <= kRounds; ++round) {
-    auto memory = make_allocator();
+    Memory memory;
     shared = &memory;
     begun.store(round, std::memory_order_release);
-    Block* ours = take(memory, 12 * kMiB, first_stream());
+    Block* ours = take(memory, 12 * kMiB);
     while (ended.load(std::memory_order_acquire) < round)
       std::this_thread::yield();
     memory.free(ours);
     memory.free(theirs);
     const uint64_t reserved = memory.reserved();
     for (uint64_t taken = 0; taken < reserved; taken += 12 * kMiB)
-      take(memory, 12 * kMiB, first_stream());
+      take(memory, 12 * kMiB);
     grown += memory.reserved() != reserved;
   }
   EXPECT_EQ(grown, 0);
@@ -185,14 +184,14 @@ TEST(Edges, AStreamHasOnePoolWhoeverAsksFirst) {
 
 TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   set_allocator_settings({.max_split_size = 40 * kMiB});
-  auto memory = make_allocator();
-  memory.free(take(memory, 38 * kMiB, first_stream()));
+  Memory memory;
+  memory.free(take(memory, 38 * kMiB));
   auto s = memory.stats();
   EXPECT_EQ(s["max_split_size"], 40 * kMiB);
   EXPECT_EQ(s["oversize_allocations.allocated"], 0);
   EXPECT_EQ(s["oversize_segments.allocated"], 0);
 
-  Block* block = take(memory, 40 * kMiB, first_stream());
+  Block* block = take(memory, 40 * kMiB);
   s = memory.stats();
   EXPECT_EQ(s["oversize_allocations.current"], 1);
   EXPECT_EQ(s["oversize_segments.current"], 1);
@@ -202,13 +201,13 @@ TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   EXPECT_EQ(memory.stats()["oversize_segments.current"], 0);
 
   // The block serves, whole, a request that is as large, and no smaller one.
-  block = take(memory, 50 * kMiB, first_stream());
+  block = take(memory, 50 * kMiB);
   void* address = block->ptr;
   memory.free(block);
-  Block* whole = take(memory, 40 * kMiB, first_stream());
+  Block* whole = take(memory, 40 * kMiB);
   EXPECT_TRUE(whole->ptr == address && whole->size == 50 * kMiB);
   memory.free(whole);
-  EXPECT_TRUE(take(memory, 40 * kMiB - 512, first_stream())->ptr != address);
+  EXPECT_TRUE(take(memory, 40 * kMiB - 512)->ptr != address);
   set_allocator_settings({});
 }
 
@@ -278,7 +277,7 @@ void expect_agreement(CachingAllocator& memory, const Model& model) {
 TEST(Random, AgreesWithASimpleModelAndMergesEverythingInTheEnd) {
   std::mt19937 random(seed());
   const auto below = [&](size_t n) { return random() % n; };
-  auto memory = make_allocator();
+  Memory memory;
   Model model;
   std::vector<Block*> held;
   Stream* streams[] = {&first_stream(), &second_stream()};
@@ -374,20 +373,27 @@ TEST(Fork, FreesALockThatAnotherThreadWasAboutToShare) {
   }
 }
 
-TEST(Share, KeepsAddressesAndContentsOfTheWholeSegment) {
-  CachingAllocator memory = make_allocator();
-  Block* a = take(memory, 3 * kKiB, first_stream());
-  Block* b = take(memory, 5 * kKiB, first_stream());
+TEST(Share, KeepsAddressesAndContentsOfTheWholeSegmentUntilItEnds) {
+  Memory memory;
+  Block* a = take(memory, 3 * kKiB);
+  Block* b = take(memory, 5 * kKiB);
+  Block* large = take(memory, 33 * kMiB);
   memset(a->ptr, 1, a->size);
   memset(b->ptr, 2, b->size);
+  char& last = static_cast<char*>(large->ptr)[33 * kMiB - 1];
+  last = 5;
 
   const auto shared = memory.share(b->ptr);
+  const auto other = memory.share(large->ptr);
 
   EXPECT_TRUE(shared.handle >= 0);
   EXPECT_EQ(shared.why, "");
+  EXPECT_EQ(memory.share(a->ptr).handle, shared.handle);  // once for all of it
+  EXPECT_TRUE(other.handle >= 0 && other.handle != shared.handle);
   EXPECT_TRUE(memory.is_shared(a->ptr));
   EXPECT_EQ(static_cast<char*>(a->ptr)[a->size - 1], 1);
   EXPECT_EQ(static_cast<char*>(b->ptr)[0], 2);
+  EXPECT_EQ(last, 5);
   auto* seen =
       static_cast<char*>(driver().segment_open(0, shared.handle, shared.bytes));
   EXPECT_EQ(memcmp(seen + shared.offset, b->ptr, b->size), 0);
@@ -398,41 +404,15 @@ TEST(Share, KeepsAddressesAndContentsOfTheWholeSegment) {
   EXPECT_EQ(static_cast<char*>(b->ptr)[0], 9);
 
   driver().segment_free(0, seen, shared.bytes);
-  memory.free(a);
-  memory.free(b);
-}
-
-TEST(Share, IsDoneOnceForASegmentAndLargeOnesToo) {
-  CachingAllocator memory = make_allocator();
-  Block* small = take(memory, kKiB, first_stream());
-  Block* large = take(memory, 33 * kMiB, first_stream());
-  static_cast<char*>(large->ptr)[33 * kMiB - 1] = 5;
-
-  const auto first = memory.share(small->ptr);
-  const auto again = memory.share(small->ptr);
-  const auto other = memory.share(large->ptr);
-
-  EXPECT_EQ(first.handle, again.handle);
-  EXPECT_TRUE(other.handle >= 0 && other.handle != first.handle);
-  EXPECT_EQ(static_cast<char*>(large->ptr)[33 * kMiB - 1], 5);
-  memory.free(small);
-  memory.free(large);
-}
-
-TEST(Share, EndsWithTheSegment) {
-  CachingAllocator memory = make_allocator();
-  Block* a = take(memory, 30 * kMiB, first_stream());
-  const int handle = memory.share(a->ptr).handle;
-  EXPECT_TRUE(fcntl(handle, F_GETFD) >= 0);
-  memory.free(a);
-
+  for (Block* block : {a, b, large}) memory.free(block);
+  EXPECT_TRUE(fcntl(shared.handle, F_GETFD) >= 0);
   memory.empty_cache();
-
-  EXPECT_EQ(fcntl(handle, F_GETFD), -1);
+  for (const int handle : {shared.handle, other.handle})
+    EXPECT_EQ(fcntl(handle, F_GETFD), -1);
 }
 
 TEST(Share, SaysWhatItCannotShare) {
-  CachingAllocator memory = make_allocator();
+  Memory memory;
   int mine = 0;
   const auto shared = memory.share(&mine);
   EXPECT_EQ(shared.handle, -1);
@@ -446,8 +426,8 @@ TEST(Share, OpensNothingThatCouldBecomeShorter) {
   EXPECT_TRUE(driver().segment_open(0, plain, 4096) == nullptr);
   close(plain);
 
-  CachingAllocator memory = make_allocator();
-  Block* a = take(memory, kKiB, first_stream());
+  Memory memory;
+  Block* a = take(memory, kKiB);
   const auto shared = memory.share(a->ptr);
   EXPECT_EQ(ftruncate(shared.handle, 0), -1);
   EXPECT_TRUE(driver().segment_open(0, shared.handle, 2 * shared.bytes) ==

@@ -5,25 +5,6 @@
 namespace npu {
 namespace {
 
-TEST(MemoryStats, HasTorchsKeys) {
-  auto memory = make_allocator();
-
-  const auto stats = memory.stats();
-
-  EXPECT_EQ(stats.at("max_split_size"), -1);  // none is set
-  EXPECT_EQ(stats.size(), 9 * 3 * 4 + 2 * 4 + 6);
-  for (const char* key :
-       {"allocation.all.current", "segment.small_pool.peak",
-        "active.large_pool.allocated", "inactive_split.all.freed",
-        "allocated_bytes.all.peak", "reserved_bytes.large_pool.current",
-        "active_bytes.all.current", "inactive_split_bytes.all.current",
-        "requested_bytes.small_pool.freed", "oversize_allocations.current",
-        "oversize_segments.peak", "num_alloc_retries", "num_ooms",
-        "max_split_size", "num_sync_all_streams", "num_device_alloc",
-        "num_device_free"})
-    EXPECT_TRUE(stats.count(key));
-}
-
 // The four values of a statistic: current, peak, allocated, freed.
 using Four = std::array<int64_t, 4>;
 void expect(std::map<std::string, int64_t>& stats, const char* name, Four small,
@@ -41,17 +22,19 @@ void expect(std::map<std::string, int64_t>& stats, const char* name, Four small,
 
 TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
   constexpr int64_t M = kMiB, kAsked = 3 * M - 1;
-  auto memory = make_allocator();
+  Memory memory;
   Gate gate;
-  Block* a = take(memory, 1000, first_stream());
-  Block* b = take(memory, 600, first_stream());
-  Block* c = take(memory, size_t(kAsked), first_stream());
+  Block* a = take(memory, 1000);
+  Block* b = take(memory, 600);
+  Block* c = take(memory, size_t(kAsked));
   memory.free(a);
   submit(second_stream(), kGate, {word(&gate)});
   memory.record_stream(c, second_stream());
   memory.free(c);
 
   auto s = memory.stats();
+  EXPECT_EQ(s.size(), 9 * 3 * 4 + 2 * 4 + 6);  // torch's keys
+  EXPECT_EQ(s["max_split_size"], -1);          // none is set
   expect(s, "allocation", {1, 2, 2, 1}, {0, 1, 1, 1}, {1, 3, 3, 2});
   expect(s, "allocated_bytes", {1024, 2048, 2048, 1024},
          {0, 3 * M, 3 * M, 3 * M},
@@ -101,12 +84,12 @@ TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
 
 TEST(MemoryStats, OfOversizeBlocksAndOfFailuresAreResetToo) {
   set_allocator_settings({.max_split_size = 40 * kMiB});
-  auto memory = make_allocator();
+  Memory memory;
   const DeviceBlock& seen = segment().devices[0];
   const uint64_t retries = seen.alloc_retries.load(), ooms = seen.ooms.load();
-  Block* block = take(memory, 50 * kMiB, first_stream());
-  memory.free(take(memory, 60 * kMiB, first_stream()));
-  EXPECT_TRUE(!take(memory, 2 * kTotal, first_stream()));
+  Block* block = take(memory, 50 * kMiB);
+  memory.free(take(memory, 60 * kMiB));
+  EXPECT_TRUE(!take(memory, 2 * kTotal));
   auto s = memory.stats();
   EXPECT_EQ(s["oversize_allocations.current"], 1);
   EXPECT_EQ(s["oversize_allocations.peak"], 2);
@@ -130,12 +113,12 @@ TEST(MemoryStats, OfOversizeBlocksAndOfFailuresAreResetToo) {
 }
 
 TEST(MemoryStats, CountWhenTheCacheWaitedForAStream) {
-  auto memory = make_allocator();
-  memory.free(take(memory, 512, first_stream()));
+  Memory memory;
+  memory.free(take(memory, 512));
   memory.empty_cache();
   EXPECT_EQ(memory.stats()["num_sync_all_streams"], 0);
   Gate gate;
-  memory.free(take(memory, 512, first_stream()));
+  memory.free(take(memory, 512));
   submit(first_stream(), kGate, {word(&gate)});
   std::jthread opener([&] {
     while (first_stream().retired().wanted() < first_stream().tail())
@@ -149,11 +132,11 @@ TEST(MemoryStats, CountWhenTheCacheWaitedForAStream) {
 }
 
 TEST(MemoryStats, AreMirroredForOtherProcesses) {
-  auto memory = make_allocator();
+  Memory memory;
   const DeviceBlock& seen = segment().devices[0];
   memory.reset_peak_stats();
 
-  Block* block = take(memory, 4096, first_stream());
+  Block* block = take(memory, 4096);
   EXPECT_EQ(seen.allocated.load(), 4096);
   EXPECT_EQ(seen.reserved.load(), 2 * kMiB);
   memory.free(block);
@@ -161,7 +144,7 @@ TEST(MemoryStats, AreMirroredForOtherProcesses) {
   EXPECT_EQ(seen.allocated.load(), 0);
   EXPECT_EQ(seen.allocated_peak.load(), 4096);
   const uint64_t allocations = seen.allocations.load();
-  memory.free(take(memory, 1024, first_stream()));
+  memory.free(take(memory, 1024));
   EXPECT_EQ(seen.allocations.load(), allocations + 1);
   EXPECT_EQ(seen.allocated_peak.load(), 4096);
   memory.reset_peak_stats();
@@ -172,7 +155,7 @@ TEST(MemoryStats, AreMirroredForOtherProcesses) {
 }
 
 TEST(MemoryStats, TheSnapshotCoversEverySegmentWithoutGaps) {
-  auto memory = make_allocator();
+  Memory memory;
   Block* kept = take(memory, 700, second_stream());
   memory.free(take(memory, 512, second_stream()));
   memory.free(take(memory, 1024, second_stream()));
@@ -192,9 +175,8 @@ TEST(MemoryStats, TheSnapshotCoversEverySegmentWithoutGaps) {
 }
 
 TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
-  auto memory = make_allocator();
-  Block* const blocks[] = {take(memory, 100 * kMiB, first_stream()),
-                           take(memory, 5 * kMiB, first_stream())};
+  Memory memory;
+  Block* const blocks[] = {take(memory, 100 * kMiB), take(memory, 5 * kMiB)};
   OutOfMemory why;
   EXPECT_TRUE(!memory.allocate(200 * kMiB, first_stream(), why));
   EXPECT_EQ(why.asked, 200 * kMiB);
@@ -233,15 +215,15 @@ TEST(OutOfMemory, WritesSizesAsPeopleReadThem) {
 }
 
 TEST(OutOfMemory, RefusesAbsurdSizes) {
-  auto memory = make_allocator();
+  Memory memory;
   for (size_t bytes : {~size_t{0}, ~size_t{0} - 511, size_t{1} << 62})
-    EXPECT_TRUE(take(memory, bytes, first_stream()) == nullptr);
-  EXPECT_TRUE(take(memory, 512, first_stream()) != nullptr);
+    EXPECT_TRUE(take(memory, bytes) == nullptr);
+  EXPECT_TRUE(take(memory, 512) != nullptr);
 }
 
 TEST(OutOfMemory, ReturnsTheCacheToTheDriverBeforeFailing) {
-  auto memory = make_allocator();
-  memory.free(take(memory, 200 * kMiB, first_stream()));
+  Memory memory;
+  memory.free(take(memory, 200 * kMiB));
 
   Block* block = take(memory, 200 * kMiB, second_stream());
 
@@ -255,11 +237,11 @@ TEST(OutOfMemory, ReturnsTheCacheToTheDriverBeforeFailing) {
 }
 
 TEST(OutOfMemory, TheFractionLimitsWhatIsReserved) {
-  auto memory = make_allocator();
+  Memory memory;
   memory.set_fraction(0.25);
 
-  EXPECT_TRUE(take(memory, 65 * kMiB, first_stream()) == nullptr);
-  Block* block = take(memory, 64 * kMiB, first_stream());
+  EXPECT_TRUE(take(memory, 65 * kMiB) == nullptr);
+  Block* block = take(memory, 64 * kMiB);
   EXPECT_TRUE(block != nullptr);
   OutOfMemory why;
   EXPECT_TRUE(memory.allocate(512, first_stream(), why) == nullptr);
@@ -268,7 +250,7 @@ TEST(OutOfMemory, TheFractionLimitsWhatIsReserved) {
 
   memory.set_fraction(1.0);
   EXPECT_EQ(memory.fraction(), 1.0);
-  EXPECT_TRUE(take(memory, 65 * kMiB, first_stream()) != nullptr);
+  EXPECT_TRUE(take(memory, 65 * kMiB) != nullptr);
   EXPECT_EQ(memory.info().free, kTotal - 130 * kMiB);
   EXPECT_EQ(memory.info().total, kTotal);
 }

@@ -26,8 +26,7 @@ constexpr int kNodes = 5;
 
 // What all programs have: two lanes, as Body has them.
 template <typename S>
-class Lanes : public Program {
- protected:
+struct Lanes : Program {
   explicit Lanes(bool fork_at_start) : fork_at_start_(fork_at_start) {
     lanes_[0].nodes = {0, 1, 2};
     lanes_[1].nodes = {3, 4};
@@ -74,16 +73,13 @@ class Lanes : public Program {
 
   BasicLane<S> lanes_[2];  // five atomics each
   Plain<int> value_[kNodes];
-
- private:
   const bool fork_at_start_;
 };
 
 // Two replays behind one another on the same streams. Nobody wakes up by
 // himself.
 template <bool kForkAtStart>
-class Replays : public Lanes<System> {
- public:
+struct Replays : Lanes<System> {
   Replays() : Lanes(kForkAtStart) {}
   int threads() const override { return 2; }
   void thread(int id) override {
@@ -97,8 +93,7 @@ class Replays : public Lanes<System> {
 
 // Two replays, the second on another stream than the first (its lanes are
 // threads 2 and 1): it comes after the first's first lane.
-class Moves : public Lanes<System> {
- public:
+struct Moves : Lanes<System> {
   Moves() : Lanes(false) {}
   int threads() const override { return 3; }
   void thread(int id) override {
@@ -115,8 +110,6 @@ class Moves : public Lanes<System> {
       require(!run(1, 1), "a lane gives up");
     }
   }
-
- private:
   BasicSequence<System> over_;
 };
 
@@ -124,8 +117,7 @@ class Moves : public Lanes<System> {
 // then gives up. Who clears the error lets both streams begin the next one.
 enum class Ends { kFails, kIsDropped, kIsStopped };
 template <Ends kEnds>
-class EndsEarly : public Lanes<Looking> {
- public:
+struct EndsEarly : Lanes<Looking> {
   EndsEarly() : Lanes(false) {}
   int threads() const override { return kEnds == Ends::kIsStopped ? 3 : 2; }
   void thread(int id) override {
@@ -148,15 +140,12 @@ class EndsEarly : public Lanes<Looking> {
   void finish() override {
     require(value_[2].get() == 2, "a node did not run");
   }
-
- private:
   Atomic<int> stop_, over_[2];
 };
 
 // The first lane fails at once, its error is cleared, and the next replay
 // begins while the second lane is still in the first one.
-class Overtakes : public Lanes<Looking> {
- public:
+struct Overtakes : Lanes<Looking> {
   Overtakes() : Lanes(false) {}
   int threads() const override { return 2; }
   void thread(int id) override {

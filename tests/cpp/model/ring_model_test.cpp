@@ -12,32 +12,31 @@ namespace {
 // What a ring of two slots is made of, in the order of its members.
 constexpr int kTail = made_as(5), kKnown = made_as(6),
               kRingRetired = made_as(7);
-constexpr int kRingLap = 1;
-enum class Consumer { kCorrect, kRetiresBeforeItReads };
+constexpr int kLap = 1;
+enum class Consumer { kCorrect, kLooksAhead, kRetiresBeforeItReads };
 
-struct RingSlot {
+struct Slot {
   Atomic<uint32_t> lap{0};
   Plain<int> value;
 };
 
 template <int kProducers, int kEach, int kCapacity>
-class RingProgram : public Program {
- public:
+struct RingProgram : Program {
   explicit RingProgram(Consumer consumer) : consumer_(consumer) {
-    for (auto& slot : slots_) slot.lap.label(kRingLap);
+    for (auto& slot : slots_) slot.lap.label(kLap);
   }
   int threads() const override { return kProducers + 1; }
 
   void thread(int id) override {
     if (id < kProducers) {
       for (int i = 0; i < kEach; ++i) produce(id * kEach + i);
+    } else if (consumer_ == Consumer::kLooksAhead) {
+      consume_ahead();
     } else {
       consume();
     }
   }
-
- private:
-  using Tested = Ring<RingSlot, System>;
+  using Tested = Ring<Slot, System>;
 
   void produce(int value) {
     uint64_t p;
@@ -49,7 +48,7 @@ class RingProgram : public Program {
   void consume() {
     int next[kProducers] = {};
     for (int seen = 0; seen < kProducers * kEach;) {
-      RingSlot* front = ring_.front();
+      Slot* front = ring_.front();
       if (!front) {
         yield();
         continue;
@@ -62,35 +61,12 @@ class RingProgram : public Program {
       ++seen;
     }
   }
-
-  const Consumer consumer_;
-  RingSlot slots_[kCapacity];
-  Atomic<uint64_t> shown_;
-  Tested ring_{slots_, kCapacity, shown_};
-};
-
-// A consumer that looks ahead, as one whose driver ends tasks later: it reads
-// two values where they lie before it gives their slots back.
-class LookAheadProgram : public Program {
- public:
-  LookAheadProgram() {
-    for (auto& slot : slots_) slot.lap.label(kRingLap);
-  }
-  int threads() const override { return 2; }
-
-  void thread(int id) override {
-    if (id == 0) {
-      for (int value = 0; value < kValues; ++value) {
-        uint64_t p;
-        while ((p = ring_.claim()) == kRingFull) yield();
-        ring_.slot(p).value.set(value);
-        ring_.publish(p);
-      }
-      return;
-    }
-    for (uint64_t p = 0; p < kValues; p += 2) {
+  // As where the driver ends tasks later: reads two values where they lie
+  // before it gives their slots back.
+  void consume_ahead() {
+    for (uint64_t p = 0; p < kProducers * kEach; p += 2) {
       for (uint64_t ahead = p; ahead < p + 2; ++ahead) {
-        RingSlot* slot;
+        Slot* slot;
         while (!(slot = ring_.at(ahead))) yield();
         require(slot->value.get() == int(ahead), "out of order");
       }
@@ -99,12 +75,10 @@ class LookAheadProgram : public Program {
     }
   }
 
- private:
-  static constexpr int kValues = 4;
-
-  RingSlot slots_[2];
+  const Consumer consumer_;
+  Slot slots_[kCapacity];
   Atomic<uint64_t> shown_;
-  Ring<RingSlot, System> ring_{slots_, 2, shown_};
+  Tested ring_{slots_, kCapacity, shown_};
 };
 
 constexpr auto kCorrect = Consumer::kCorrect;
@@ -115,14 +89,15 @@ TEST(RingModel, KeepsTheOrderOfEachProducer) {
   expect_correct<RingProgram<2, 2, 2>>("many stale reads", {1, 3}, kCorrect);
   expect_correct<RingProgram<2, 3, 4>>("with room", {1, 1}, kCorrect);
   expect_correct<RingProgram<3, 1, 2>>("three producers", {1, 1}, kCorrect);
-  expect_correct<LookAheadProgram>("a consumer that looks ahead", {2, 2});
+  expect_correct<RingProgram<1, 4, 2>>("a consumer that looks ahead", {2, 2},
+                                       Consumer::kLooksAhead);
 }
 
 TEST(RingModel, FindsPlantedBugs) {
   expect_each_found<RingProgram<2, 2, 2>>(
       {2, 1},
-      {{"a publish without release", {kRingLap, kStore, kRelax}},
-       {"a front without acquire", {kRingLap, kLoad, kRelax}},
+      {{"a publish without release", {kLap, kStore, kRelax}},
+       {"a front without acquire", {kLap, kLoad, kRelax}},
        {"a known number loaded without acquire", {kKnown, kLoad, kRelax}},
        {"a known number stored without release", {kKnown, kStore, kRelax}},
        {"a retired loaded without acquire", {kRingRetired, kLoad, kRelax}},
@@ -135,11 +110,12 @@ TEST(RingModel, FindsPlantedBugs) {
   expect_each_found<RingProgram<2, 2, 2>>(
       {2, 1}, {{"a consumer that retires before it reads", {}}},
       Consumer::kRetiresBeforeItReads);
-  expect_each_found<LookAheadProgram>(
-      {2, 2}, {{"a look ahead without acquire", {kRingLap, kLoad, kRelax}}});
+  expect_each_found<RingProgram<1, 4, 2>>(
+      {2, 2}, {{"a look ahead without acquire", {kLap, kLoad, kRelax}}},
+      Consumer::kLooksAhead);
 }
 
-constexpr int kLap = 1, kTasks = 2;
+constexpr int kTasks = 2;
 
 // What a planted bug leaves out.
 enum class Without {
@@ -152,16 +128,10 @@ enum class Without {
   kLookAtFailure,    // wait_for_report(): whether the stream has failed
 };
 
-struct Slot {
-  Atomic<uint32_t> lap{0};
-  Plain<int> value;
-};
-
 // As Stream, with Launcher and LaunchAhead: the same calls of the ring and of
 // the parking in the same order. Thread 0 submits, and stops the stream at the
 // end, as its destructor does; thread 1 is the first launcher.
-class Stopped : public Program {
- protected:
+struct Stopped : Program {
   explicit Stopped(Without without) : without_(without) {
     for (auto& slot : slots_) slot.lap.label(kLap);
   }
@@ -294,8 +264,7 @@ class Stopped : public Program {
 
 // A thread stops the launcher while another submits: what it submits behind
 // that is run by the next launcher.
-class Stops : public Stopped {
- public:
+struct Stops : Stopped {
   explicit Stops(Without without) : Stopped(without) {}
   int threads() const override { return 4; }
   void thread(int id) override {
@@ -321,8 +290,7 @@ class Stops : public Stopped {
 
 // The stream is stopped by force.
 template <bool kAnswers>
-class StopsByForce : public Stopped {
- public:
+struct StopsByForce : Stopped {
   explicit StopsByForce(Without without) : Stopped(without) {}
   int threads() const override { return 3; }
   void thread(int id) override {
@@ -342,8 +310,6 @@ class StopsByForce : public Stopped {
     require(ran_.get() + dropped_.get() == submitted_,
             "a task is left, and nobody knows");
   }
-
- private:
   int submitted_ = 0;
 };
 
@@ -353,6 +319,8 @@ constexpr Limits kStopLimits{2, 1};
 TEST(StoppingModel, EndsEachTask) {
   expect_correct<Stops>("stop", {2, 0}, kNothing);
   expect_correct<Stops>("stop, stale reads", {1, 1}, kNothing);
+  expect_correct<Stops>("stop, two fences", {1, 1}, Fences::kSymmetric,
+                        kNothing);
   expect_correct<StopsByForce<true>>("force stop", kStopLimits, kNothing);
   expect_correct<StopsByForce<false>>("a device that does not answer",
                                       kStopLimits, kNothing);

@@ -6,7 +6,6 @@
 #include "csrc/taskqueue/arena.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sole_lock.h"
-#include "csrc/taskqueue/sole_user.h"
 #include "tests/cpp/model/model.h"
 
 namespace npu::model {
@@ -18,8 +17,7 @@ constexpr int kHead = made_as(1), kFirstNext = made_as(2);
 // Two chunks lie in the arena. One thread takes two and keeps one for a while,
 // the others take, or take two.
 template <bool kTagged, int kThreads>
-class ArenaProgram : public Program {
- public:
+struct ArenaProgram : Program {
   ArenaProgram() {
     uint64_t* const first = take();
     uint64_t* const second = take();
@@ -40,8 +38,6 @@ class ArenaProgram : public Program {
     require(chunks_.size() == made, "a chunk is lost");
     for (auto& [words, chunk] : chunks_) give(words);
   }
-
- private:
   struct Chunk {
     Plain<int> contents;
     bool used = false;
@@ -82,8 +78,7 @@ TEST(ArenaModel, FindsPlantedBugs) {
 }
 
 template <typename Lock, int kThreads, int kEach>
-class Counting : public Program {
- public:
+struct Counting : Program {
   int threads() const override { return kThreads; }
   void thread(int) override {
     for (int i = 0; i < kEach; ++i) {
@@ -95,8 +90,6 @@ class Counting : public Program {
   void finish() override {
     require(count_.get() == kThreads * kEach, "a count is lost");
   }
-
- private:
   Lock lock_;  // its atomics are the program's first
   Plain<int> count_;
 };
@@ -107,7 +100,9 @@ using Sole = BasicSoleLock<System, 0>;
 TEST(LockModel, HasOneHolder) {
   expect_correct<Counting<Sleep, 2, 2>>("sleep lock, 2 threads", {3, 2});
   expect_correct<Counting<Sleep, 3, 1>>("sleep lock, 3 threads", {3, 2});
-  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 threads", {3, 1});
+  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 threads", {3, 2});
+  expect_correct<Counting<Sole, 2, 2>>("sole lock, 2 fences", {3, 1},
+                                       Fences::kSymmetric);
   expect_correct<Counting<Sole, 3, 1>>("sole lock, 3 threads", {2, 1});
 }
 
@@ -118,48 +113,8 @@ TEST(LockModel, FindsPlantedBugs) {
       {{"a lock that is not taken", {kState, kReadModifyWrite, kSkip}},
        {"an order that is not kept", {kState, kReadModifyWrite, kRelax}},
        {"a wake-up that is not sent", {kState, kWake, kSkip}}});
-}
-
-// All threads count: the sole one by plain stores, else by atomic additions.
-template <int kThreads, int kEach>
-class SoleCounting : public Program {
- public:
-  int threads() const override { return kThreads; }
-
-  void thread(int) override {
-    for (int i = 0; i < kEach; ++i) {
-      if (user_.enter()) {
-        const uint64_t count = count_.load(std::memory_order_relaxed);
-        last_.set(count);
-        count_.store(count + 1, std::memory_order_relaxed);
-        user_.leave();
-      } else {
-        require(last_.get() <= count_.fetch_add(1, std::memory_order_relaxed),
-                "what the sole user wrote is not seen");
-      }
-    }
-  }
-  void finish() override {
-    require(
-        count_.load(std::memory_order_relaxed) == uint64_t(kThreads) * kEach,
-        "a count is lost");
-  }
-
- private:
-  SoleUser<System> user_;  // its atomics are the program's first two
-  Atomic<uint64_t> count_{0};
-  Plain<uint64_t> last_;
-};
-
-TEST(SoleUserModel, HasOneThreadInside) {
-  expect_correct<SoleCounting<2, 2>>("2 threads", {3, 2});
-  expect_correct<SoleCounting<2, 2>>("2 fences", {3, 2}, Fences::kSymmetric);
-  expect_correct<SoleCounting<3, 1>>("3 threads", {2, 1});
-}
-
-TEST(SoleUserModel, FindsPlantedBugs) {
   constexpr int kOwner = made_as(0), kInside = made_as(1);
-  expect_each_found<SoleCounting<3, 1>>(
+  expect_each_found<Counting<Sole, 3, 1>>(
       {2, 1},
       {{"a missing fence", kNoFence},
        {"a sole user that does not say it is inside", {kInside, kStore, kSkip}},
@@ -229,8 +184,7 @@ class Allocator {
 
 // A stream with its ring. The owner gives it a task that uses the block and
 // frees the block; the launcher runs the task; another thread wants memory.
-class OneUse : public Program {
- public:
+struct OneUse : Program {
   explicit OneUse(LeftOut left_out) : allocator_(left_out) {}
   int threads() const override { return 3; }
   void thread(int id) override {
@@ -239,8 +193,6 @@ class OneUse : public Program {
     while (!freed_.load(kRelaxed)) yield();
     own_next();
   }
-
- private:
   struct Slot {
     Atomic<uint32_t> lap{0};
   };
@@ -300,8 +252,7 @@ class OneUse : public Program {
 
 // Two streams use the block; of each there is one task. The owner wants memory
 // again.
-class TwoUses : public Program {
- public:
+struct TwoUses : Program {
   explicit TwoUses(LeftOut left_out) : allocator_(left_out) {
     for (Stream& stream : streams_) allocator_.record(stream);
   }
@@ -322,8 +273,6 @@ class TwoUses : public Program {
     }
     taken->memory.set(1);
   }
-
- private:
   struct Stream {
     uint64_t tail() const { return 1; }
     BasicSequence<System>& retired() { return ended; }

@@ -27,8 +27,7 @@ struct Plan {
   bool closes = false;  // a loop lets go of its port before it is told
 };
 
-class WaitersProgram : public Program {
- public:
+struct WaitersProgram : Program {
   explicit WaitersProgram(const Plan& plan) : plan_(plan) {
     for (int loop = 0; loop < plan_.loops; ++loop) ports_[loop] = Port::make();
   }
@@ -41,8 +40,6 @@ class WaitersProgram : public Program {
       ports_[loop]->release();
     }
   }
-
- private:
   void retire() {
     for (int n = 1; n <= plan_.retired; ++n) {
       data_[n].set(n);

@@ -12,8 +12,7 @@ namespace {
 
 // A producer and a driver that reports publish; the consumer parks whenever it
 // finds nothing new.
-class ParkingProgram : public Program {
- public:
+struct ParkingProgram : Program {
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id < 2) {
@@ -28,56 +27,15 @@ class ParkingProgram : public Program {
       parking_.park([&] { return work() > seen; });
     }
   }
-
- private:
   int work() const { return work_[0].load(kRelaxed) + work_[1].load(kRelaxed); }
 
   Atomic<int> work_[2];
   BasicParking<System> parking_;
 };
 
-// One producer finds a consumer when it begins, and another thread stops that
-// consumer. Whatever the order, the consumer takes the work, or the producer is
-// told that it has left.
-class LeavingProgram : public Program {
- public:
-  int threads() const override { return 3; }
-  void thread(int id) override {
-    if (id == 0) {
-      work_.store(1, kRelaxed);
-      if (parking_.needs_wake()) told_ = !parking_.wake();
-    } else if (id == 1) {
-      stop_.store(1, kRelaxed);
-      parking_.wake_if_parked();
-    } else {
-      consume();
-    }
-  }
-  void finish() override {
-    require(took_ || told_, "work is left, and nobody knows");
-  }
-
- private:
-  bool has_work() const { return work_.load(kRelaxed); }
-  void consume() {
-    while (!(took_ = has_work())) {
-      if (!stop_.load(kRelaxed)) {
-        parking_.park([&] { return has_work() || stop_.load(kRelaxed); });
-      } else if (parking_.leave([&] { return has_work(); })) {
-        return;
-      }
-    }
-  }
-
-  Atomic<int> work_, stop_;
-  BasicParking<System> parking_;
-  bool took_ = false, told_ = false;
-};
-
 // One thread advances to 1 and 2; two others sleep for one number each, and
 // then read what was written before it.
-class SequenceProgram : public Program {
- public:
+struct SequenceProgram : Program {
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id == 0) {
@@ -91,8 +49,6 @@ class SequenceProgram : public Program {
     }
     require(data_[id].get() == id, "wrong data");
   }
-
- private:
   Plain<int> data_[3];
   BasicSequence<System> sequence_;
 };
@@ -102,8 +58,6 @@ TEST(WaitingModel, LosesNoWakeUpWhateverTheFences) {
        {Fences::kAsymmetric, Fences::kSymmetric, Fences::kNone}) {
     expect_correct<ParkingProgram>("parking", {3, 2}, fences);
     expect_correct<SequenceProgram>("sequence", {3, 1}, fences);
-    if (fences != Fences::kNone)
-      expect_correct<LeavingProgram>("leaving", {3, 2}, fences);
   }
 }
 
@@ -114,9 +68,6 @@ TEST(WaitingModel, FindsPlantedBugs) {
                {"a wake-up that is not sent", {kParked, kWake, kSkip}},
                {"a flag that is not raised", {kParked, kStore, kSkip}},
                {"a placement that two use", {kParked, kStore, kRelax}}});
-  expect_each_found<LeavingProgram>(
-      {3, 2}, {{"a missing fence", kNoFence},
-               {"a consumer without a sign", {kParked, kStore, kSkip}}});
   // The order of the members of Sequence.
   constexpr int kValue = made_as(0), kWakeAt = made_as(1), kWakes = made_as(2);
   expect_each_found<SequenceProgram>(
@@ -147,8 +98,7 @@ void wait(ModelFlag& flag, Came came) {
 // One thread sets the flag for each of the two that take it, the second time
 // once it has been taken.
 template <Sleeper kSleeper>
-class TakeProgram : public Program {
- public:
+struct TakeProgram : Program {
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id == 0) {
@@ -163,8 +113,6 @@ class TakeProgram : public Program {
     require(data_[taken_++].get() == 1, "taken before it is set");
   }
   void finish() override { require(flag_.value() == 0, "the flag is left"); }
-
- private:
   ModelFlag flag_;  // the program's first atomic
   Plain<int> data_[2];
   int taken_ = 0;
@@ -173,8 +121,7 @@ class TakeProgram : public Program {
 // One thread sets the flag to the numbers in turn, each of two others waits for
 // one of them.
 template <Sleeper kSleeper>
-class ReachProgram : public Program {
- public:
+struct ReachProgram : Program {
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id == 0) {
@@ -189,8 +136,6 @@ class ReachProgram : public Program {
     });
     require(data_[id].get() == 1, "reached before it is set");
   }
-
- private:
   static constexpr uint32_t kStart = ~0u - 1;  // the second number wraps
 
   ModelFlag flag_{kStart};

@@ -93,8 +93,9 @@ std::vector<TraceRecord> records(const TraceRing& ring, size_t n) {
   return {ring.records, ring.records + n};
 }
 
-TEST_ALONE(Trace, HasARecordOfEachTask) {
+TEST_ALONE(Trace, HasARecordOfEachTaskAndOfTheLineThatLaunchedIt) {
   const Traces traces;
+  publish_site(3, "train.py:7 in step");
   Stream& first = next_stream(0, StreamPool::kNormal);
   Stream& second = next_stream(0, StreamPool::kNormal);
   TraceFile* const file = traces.mine();
@@ -102,12 +103,12 @@ TEST_ALONE(Trace, HasARecordOfEachTask) {
   const uint64_t began = ticks();
   Gate gate;
   hold(first, gate);
-  submit(first, kNothing, {});
+  submit(first, kNothing, {}, 0, {3, 0});
   second.wait_for(first, 2);
   Event event(Timing::kOn);
   event.record(second);
-  submit(second, kFail, {NPU_ERROR});
-  submit(second, kFail, {NPU_ERROR});
+  for (const uint32_t unpublished : {4u, uint32_t(kMaxSites)})
+    submit(second, kFail, {NPU_ERROR}, 0, {unpublished, 0});
   gate.open();
   synchronize_device(0, WaitReason::kDeviceSync);
 
@@ -119,6 +120,9 @@ TEST_ALONE(Trace, HasARecordOfEachTask) {
   EXPECT_EQ(name_at(*file, b[1].name), "record");
   EXPECT_EQ(name_at(*file, b[2].name), "test::fail");
   EXPECT_EQ(b[2].name, b[3].name);
+  EXPECT_EQ(name_at(*file, a[1].line), "train.py:7 in step");
+  for (const TraceRecord& record : {a[0], b[2], b[3]})
+    EXPECT_EQ(record.line, kNoTraceName);
   EXPECT_EQ(a[0].depth, 2);  // itself, and the one behind it
   EXPECT_EQ(a[1].depth, 1);
   const TraceOutcome outcomes[] = {TraceOutcome::kDone, TraceOutcome::kDone,
@@ -140,19 +144,6 @@ TEST_ALONE(Trace, HasARecordOfEachTask) {
   EXPECT_TRUE(b[1].other_device == 0 && b[1].other_number == 0);
   EXPECT_EQ(segment().process.trace_dropped.load(), 0);
   second.clear_error();
-}
-
-TEST_ALONE(Trace, SaysWhichLineLaunchedATask) {
-  const Traces traces;
-  publish_site(3, "train.py:7 in step");
-  Stream& stream = next_stream(0, StreamPool::kNormal);
-  for (const uint32_t at : {3u, 0u, 4u, uint32_t(kMaxSites)})
-    EXPECT_TRUE(submit(stream, kNothing, {}, 0, {at, 0}));
-  synchronize_device(0, WaitReason::kDeviceSync);
-  TraceFile* const file = traces.mine();
-  const auto seen = records(*ring_of(*file, 0, stream.id()), 4);
-  EXPECT_EQ(name_at(*file, seen[0].line), "train.py:7 in step");
-  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(seen[i].line, kNoTraceName);
 }
 
 TEST_ALONE(Trace, HasAHeaderThatSaysHowToReadIt) {

@@ -13,19 +13,24 @@ namespace {
 const int64_t kSize[] = {16}, kStride[] = {1};
 const npu_view kWriteView{kSize, kStride, 1, 4, 0, NPU_WRITE};
 const npu_view kReadView{kSize, kStride, 1, 4, 0, NPU_READ};
+const npu_view kThirdWord{kSize, kStride, 1, 4, 2, NPU_WRITE};
 constexpr npu_kernel kWrite{run_nothing, "test::write", &kWriteView, 1};
 constexpr npu_kernel kRead{run_nothing, "test::read", &kReadView, 1};
+// words: Numbers*, value, what it writes
+constexpr npu_kernel kWriteAndAppend{run_append, "test::write and append",
+                                     &kThirdWord, 1};
 
 std::vector<Finding> found_;
 bool keep(const Finding* findings, size_t count) {
   found_.insert(found_.end(), findings, findings + count);
   return false;
 }
+bool refuse(const Finding*, size_t) { return true; }
 
 // Streams under a sanitizer, and a block of the first one.
 struct World {
-  explicit World(bool (*found)(const Finding*, size_t) = &keep)
-      : sanitizer({found, nullptr, nullptr}) {
+  explicit World(const SanitizerHooks& hooks = {&keep, nullptr, nullptr})
+      : sanitizer(hooks) {
     found_.clear();
     list_observer(sanitizer, true);
     for (Stream* s : {&one, &two, &three, &direct}) s->look_for_observers();
@@ -38,6 +43,17 @@ struct World {
   void allocate(Stream& stream, float* at) {
     sanitizer.allocated(stream, at, sizeof memory);
   }
+  // Makes it memory of the host.
+  void pin(float* at, bool lent = false) {
+    if (lent)
+      EXPECT_TRUE(sanitizer.host_lent(at, sizeof memory));
+    else
+      sanitizer.host_allocated(at, sizeof memory);
+  }
+  void replay(Stream& stream, std::initializer_list<KernelCall> calls) {
+    sanitizer.replays(stream, calls.begin(), calls.size());
+    submit(stream, kNothing, {});
+  }
   void write(Stream& stream) { submit(stream, kWrite, {word(memory)}); }
   void read(Stream& stream) { submit(stream, kRead, {word(memory)}); }
   void free() { sanitizer.freed(one, memory, sizeof memory, FreedTo::kStream); }
@@ -46,7 +62,7 @@ struct World {
   Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued},
       three{0, 96, 0, StreamMode::kQueued};
   Stream direct{0, 97, 0, StreamMode::kInline};
-  float memory[16], other[16];
+  float memory[16] = {}, other[16] = {};
   const uint64_t words[1] = {word(memory)}, others[1] = {word(other)};
 };
 
@@ -60,11 +76,9 @@ void submit_foreign(Stream& stream, const npu_kernel& kernel, float* memory) {
     void dropped(Stream&, const uint64_t*) override {}
   } nothing;
   Submission s;
-  EXPECT_TRUE(stream.begin(2, s));
+  EXPECT_TRUE(
+      begin(stream, s, kernel, {word<Program>(&nothing), word(memory)}));
   s.task->marks.kind = TaskKind::kProgram;
-  s.task->kernel = &kernel;
-  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&nothing));
-  s.words[1] = word(memory);
   stream.commit(s);
 }
 
@@ -221,13 +235,10 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
     uint64_t words[kMany];
     for (uint32_t i = 0; i < kMany; ++i) words[i] = word(memory + i);
     if (replay) {
-      const KernelCall calls[] = {{&wide, words}, {&wide, words}};
-      w.sanitizer.replays(w.one, calls, 2);
-      submit(w.one, kNothing, {});
+      w.replay(w.one, {{&wide, words}, {&wide, words}});
     } else {
       Submission s;
-      EXPECT_TRUE(w.one.begin(kMany, s));
-      s.task->kernel = &wide;
+      EXPECT_TRUE(begin(w.one, s, wide, {}, kMany));
       std::copy(words, words + kMany, s.words);
       w.one.commit(s);
     }
@@ -243,7 +254,7 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
 TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
   for (const bool waited : {false, true}) {
     World w;
-    w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    w.pin(w.memory);
     w.read(w.one);
     EXPECT_TRUE(w.sanitizer.pinned_pending());
     EXPECT_TRUE(w.sanitizer.host_pending(w.memory));
@@ -269,8 +280,7 @@ TEST(Sanitizer, ComparesWhatTheHostMayWriteUnseen) {
   for (const int escapes : {0, 1, 2})
     for (const bool waited : {false, true}) {
       World w;
-      w.memory[3] = 0;
-      w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+      w.pin(w.memory);
       if (escapes == 1) w.sanitizer.host_escaped(w.memory + 1);
       w.read(w.two);
       if (escapes == 2) w.sanitizer.host_escaped(w.memory + 1);
@@ -292,16 +302,11 @@ TEST(Sanitizer, ComparesNothingThatATaskMayHaveWritten) {
   const std::function<void(World&)> writers[] = {
       [](World& w) { w.write(w.one); },
       [&](World& w) { submit_foreign(w.one, unseen, w.memory); },
-      [&](World& w) {
-        const KernelCall call{&unseen, w.words};
-        w.sanitizer.replays(w.one, &call, 1);
-        submit(w.one, kNothing, {});
-      }};
+      [&](World& w) { w.replay(w.one, {{&unseen, w.words}}); }};
   for (const auto& write : writers)
     for (const bool before : {false, true}) {
       World w;
-      w.memory[3] = 0;
-      w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+      w.pin(w.memory);
       w.sanitizer.host_escaped(w.memory);
       if (before) write(w);
       w.read(w.one);
@@ -321,11 +326,10 @@ TEST(Sanitizer, ForgetsWhatItComparesWithTheMemory) {
   World w;
   for (const bool freed : {false, true}) {
     w.memory[3] = 0;
-    w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    w.pin(w.memory);
     w.sanitizer.host_escaped(w.memory);
     w.read(w.one);
-    freed ? w.sanitizer.host_freed(w.memory)
-          : w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    freed ? w.sanitizer.host_freed(w.memory) : w.pin(w.memory);
     w.memory[3] = 1;
     drain(w.one);
   }
@@ -337,17 +341,14 @@ TEST(Sanitizer, RaisesWhatAWaitFindsOnce) {
   static int raised;
   for (const bool direct : {false, true}) {
     raised = 0;
-    Sanitizer sanitizer({[](const Finding*, size_t) { return true; },
-                         [] { ++raised; }, nullptr});
-    float memory[16] = {};
-    Stream one(0, 94, 0, StreamMode::kQueued);
-    const Listed listed(sanitizer, {&one});
-    sanitizer.host_allocated(memory, sizeof memory);
-    sanitizer.host_escaped(memory);
-    submit(one, kRead, {word(memory)});
-    memory[3] = 1;
+    World w({&refuse, [] { ++raised; }, nullptr});
+    Stream& one = w.one;
+    w.pin(w.memory);
+    w.sanitizer.host_escaped(w.memory);
+    w.read(one);
+    w.memory[3] = 1;
     if (direct)
-      EXPECT_TRUE(sanitizer.host_waited(one, one.tail()));
+      EXPECT_TRUE(w.sanitizer.host_waited(one, one.tail()));
     else
       drain(one);
     EXPECT_EQ(raised, direct ? 0 : 1);
@@ -355,30 +356,28 @@ TEST(Sanitizer, RaisesWhatAWaitFindsOnce) {
     submit(one, kNothing, {});
     drain(one);
     EXPECT_EQ(raised, 1);
-    one.stop();
   }
 }
 
-TEST(Sanitizer, KnowsNothingOfMemoryThatWasTheDevicesBeforeItWasPinned) {
-  World w;
-  w.write(w.one);
-  w.sanitizer.host_allocated(w.memory, sizeof w.memory);
-  EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
-  w.write(w.two);
-  EXPECT_EQ(found_.size(), 0);
+// What was done to the device's memory at that address is forgotten.
+TEST(Sanitizer, KnowsNothingOfHostMemoryThatWasTheDevices) {
+  for (const bool lent : {false, true}) {
+    World w;
+    w.write(w.one);
+    if (lent) w.free();
+    w.pin(w.memory, lent);
+    EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
+    w.write(w.two);
+    EXPECT_EQ(found_.size(), 0);
+  }
 }
 
 TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
   struct Refused {};
-  Sanitizer sanitizer({[](const Finding*, size_t) { return true; },
-                       [] { throw Refused(); }, nullptr});
-  Stream stream{0, 93, 0, StreamMode::kQueued};
-  float memory[16];
-  sanitizer.allocated(stream, memory, sizeof memory);
-  sanitizer.freed(stream, memory, sizeof memory, FreedTo::kStream);
-  const uint64_t words[] = {word(memory)};
-  const KernelCall call{&kRead, words};
-  EXPECT_THROWS(sanitizer.replays(stream, &call, 1), Refused);
+  World w({&refuse, [] { throw Refused(); }, nullptr});
+  w.free();
+  const KernelCall call{&kRead, w.words};
+  EXPECT_THROWS(w.sanitizer.replays(w.one, &call, 1), Refused);
 }
 
 TEST(Sanitizer, NamesForeignWork) {
@@ -405,7 +404,7 @@ bool clear(const Finding* findings, size_t count) {
 }
 
 TEST(Sanitizer, MayBeClearedWhileItReports) {
-  World w(&clear);
+  World w({&clear, nullptr, nullptr});
   cleared_ = &w;
   for (int turn = 1; turn <= 2; ++turn) {
     w.write(w.one);
@@ -418,44 +417,35 @@ TEST(Sanitizer, MayBeClearedWhileItReports) {
   }
 }
 
-// Under TSan as well: four threads, each on a block of its own and on one
-// that only the first stream uses.
-TEST(Sanitizer, ComparesMemoryOfManyThreads) {
-  static std::atomic<size_t> count{0};
-  World w([](const Finding*, size_t found) {
-    count += found;
-    return false;
-  });
-  on_threads(4, [&](int t) {
-    std::vector<float> own(16);
-    Stream& stream = t % 2 ? w.one : w.two;
-    w.sanitizer.host_allocated(own.data(), 64);
-    w.sanitizer.host_escaped(own.data());
-    for (int i = 0; i < 100; ++i) {
-      own[3] = float(i);
-      submit(stream, kRead, {word(own.data())});
-      drain(stream);
-    }
-    w.sanitizer.host_freed(own.data());
-  });
-  EXPECT_EQ(count.load(), 0);
-}
-
+// Under TSan as well: eight threads, each with memory of its own; half of them
+// with the host's, which is compared, and half with the device's, which also
+// read a block that only the first stream uses.
 TEST(Sanitizer, ServesManyThreads) {
   static std::atomic<size_t> count{0};
-  World w([](const Finding*, size_t found) {
-    count += found;
-    return false;
-  });
-  on_threads(4, [&](int t) {
-    std::vector<float> own(16);
+  World w({[](const Finding*, size_t found) {
+             count += found;
+             return false;
+           },
+           nullptr, nullptr});
+  on_threads(8, [&](int t) {
+    float own[16] = {};
     Stream& stream = t % 2 ? w.one : w.two;
+    if (t < 4) {
+      w.pin(own);
+      w.sanitizer.host_escaped(own);
+      for (int i = 0; i < 100; ++i) {
+        own[3] = float(i);
+        submit(stream, kRead, {word(own)});
+        drain(stream);
+      }
+      return w.sanitizer.host_freed(own);
+    }
     for (int i = 0; i < 300; ++i) {
-      w.allocate(stream, own.data());
-      submit(stream, kWrite, {word(own.data())});
+      w.allocate(stream, own);
+      submit(stream, kWrite, {word(own)});
       w.read(w.one);
       if (i % 50 == 0) drain(stream);
-      w.sanitizer.freed(stream, own.data(), 64, FreedTo::kStream);
+      w.sanitizer.freed(stream, own, sizeof own, FreedTo::kStream);
     }
     drain(stream);
   });
@@ -534,50 +524,30 @@ TEST(Finding, OfAUseAfterFreeNamesTheDevicesOfBoth) {
   EXPECT_EQ(found_[0].second.device, 1);
 }
 
-TEST(Finding, OfPinnedMemoryIsOfNoStream) {
-  Lines lines;
-  World w;
-  line_ = 5;
-  w.sanitizer.host_allocated(w.memory, sizeof w.memory);
-  submit(w.one, kWrite, {word(w.memory)}, 0, {6, 0});
-  line_ = 7;
-  w.sanitizer.host_touches(kRead, w.words);
+TEST(Finding, OfPinnedAndLentMemoryIsOfNoStream) {
+  for (const bool lent : {false, true}) {
+    Lines lines;
+    World w;
+    line_ = 5;
+    w.pin(w.other, lent);
+    if (lent) EXPECT_TRUE(!w.sanitizer.host_lent(w.other, sizeof w.other));
+    submit(w.one, kWrite, {word(w.other)}, 0, {6, 0});
+    EXPECT_TRUE(w.sanitizer.pinned_pending());
+    line_ = 7;
+    w.sanitizer.host_touches(kRead, w.others);
 
-  EXPECT_EQ(found_.size(), 1);
-  const Finding& f = found_[0];
-  EXPECT_TRUE(f.kind == FindingKind::kHostRead);
-  EXPECT_TRUE(f.pinned && f.device == -1 && f.stream == -1);
-  EXPECT_EQ(f.alloc_site, 5);
-  EXPECT_TRUE(f.first.site.site == 6 && f.second.site.site == 7);
-  EXPECT_TRUE(f.second.device == -1 && f.second.stream == -1);
-  EXPECT_EQ(f.second.task, 0);
-}
-
-TEST(Finding, OfLentMemoryIsOfPinnedMemory) {
-  Lines lines;
-  World w;
-  line_ = 5;
-  EXPECT_TRUE(w.sanitizer.host_lent(w.other, sizeof w.other));
-  EXPECT_TRUE(!w.sanitizer.host_lent(w.other, sizeof w.other));
-  submit(w.one, kWrite, {word(w.other)}, 0, {6, 0});
-  EXPECT_TRUE(w.sanitizer.pinned_pending());
-  w.sanitizer.host_touches(kRead, w.others);
-  EXPECT_EQ(found_.size(), 1);
-  EXPECT_TRUE(found_[0].pinned && found_[0].device == -1);
-  EXPECT_EQ(found_[0].alloc_site, 0);  // nobody has allocated it here
-  w.sanitizer.host_freed(w.other);
-  EXPECT_TRUE(!w.sanitizer.pinned_pending());
-  EXPECT_TRUE(w.sanitizer.host_lent(w.other, sizeof w.other));
-}
-
-// Nothing of the device's block that had the address before is known of host
-// memory.
-TEST(Finding, OfLentMemorySaysNothingOfTheBlockThatWasThere) {
-  World w;
-  w.write(w.one);
-  w.free();
-  EXPECT_TRUE(w.sanitizer.host_lent(w.memory, sizeof w.memory));
-  EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
+    EXPECT_EQ(found_.size(), 1);
+    const Finding& f = found_[0];
+    EXPECT_TRUE(f.kind == FindingKind::kHostRead);
+    EXPECT_TRUE(f.pinned && f.device == -1 && f.stream == -1);
+    EXPECT_EQ(f.alloc_site, lent ? 0 : 5);  // nobody has allocated it here
+    EXPECT_TRUE(f.first.site.site == 6 && f.second.site.site == 7);
+    EXPECT_TRUE(f.second.device == -1 && f.second.stream == -1);
+    EXPECT_EQ(f.second.task, 0);
+    w.sanitizer.host_freed(w.other);
+    EXPECT_TRUE(!w.sanitizer.pinned_pending());
+    w.pin(w.other, lent);
+  }
 }
 
 TEST(Finding, OfWhatTheHostUsesIsOfDeviceMemoryToo) {
@@ -597,51 +567,33 @@ TEST(Finding, OfWhatTheHostUsesIsOfDeviceMemoryToo) {
 TEST(Finding, IsRaisedWhereItIsRefused) {
   static int raised = 0;
   for (const bool refused : {false, true}) {
-    Sanitizer sanitizer(
-        {refused ? [](const Finding*, size_t) { return true; } : &keep,
-         [] { ++raised; }, nullptr});
-    float memory[16];
-    Stream one(0, 94, 0, StreamMode::kQueued);
-    sanitizer.host_allocated(memory, sizeof memory);
-    const uint64_t words[] = {word(memory)};
-    const KernelCall call{&kWrite, words};
-    sanitizer.replays(one, &call, 1);
+    World w({refused ? &refuse : &keep, [] { ++raised; }, nullptr});
+    w.pin(w.memory);
+    const KernelCall call{&kWrite, w.words};
+    w.sanitizer.replays(w.one, &call, 1);
     EXPECT_EQ(raised, 0);
-    sanitizer.host_touches(kWrite, words);
+    w.sanitizer.host_touches(kWrite, w.words);
     EXPECT_EQ(raised, refused);
-    sanitizer.published(one, refused);
+    w.sanitizer.published(w.one, refused);
     EXPECT_EQ(raised, 2 * refused);
   }
 }
 
 // Nobody need listen, and tasks run whatever is found.
 TEST(Finding, IsCountedWhenNobodyListens) {
-  Sanitizer sanitizer({nullptr, nullptr, nullptr});
-  static int ran;
-  ran = 0;
-  static const npu_kernel counted{
-      [](const npu_kernel*, const uint64_t*, npu_failure*) {
-        ++ran;
-        return int(NPU_OK);
-      },
-      "test::counted", &kWriteView, 1};
-  float memory[16];
-  Stream one(0, 94, 0, StreamMode::kInline), two(0, 95, 0, StreamMode::kQueued);
-  const Listed listed(sanitizer, {&one, &two});
-  sanitizer.allocated(one, memory, sizeof memory);
-  sanitizer.adopt(two, memory, sizeof memory);
-  for (Stream* s : {&two, &one}) {
-    submit(*s, counted, {word(memory)});
+  World w({nullptr, nullptr, nullptr});
+  Numbers ran;
+  w.sanitizer.adopt(w.two, w.memory, sizeof w.memory);
+  for (Stream* s : {&w.two, &w.direct}) {
+    submit(*s, kWriteAndAppend, {word(&ran), 7, word(w.memory)});
     drain(*s);
   }
-  sanitizer.host_allocated(memory, sizeof memory);
-  const uint64_t words[] = {word(memory)};
-  submit(two, kWrite, {word(memory)});
-  sanitizer.host_touches(kWrite, words);
-  two.stop();
-  EXPECT_EQ(ran, 2);
-  EXPECT_EQ(sanitizer.counts().tasks, 3);
-  EXPECT_EQ(sanitizer.counts().accesses, 3);
+  w.pin(w.memory);
+  w.write(w.two);
+  w.sanitizer.host_touches(kWrite, w.words);
+  EXPECT_EQ(ran, Numbers({7, 7}));
+  EXPECT_EQ(w.sanitizer.counts().tasks, 3);
+  EXPECT_EQ(w.sanitizer.counts().accesses, 3);
 }
 
 // A thread that has queued work on pinned memory is told, and only such a
@@ -649,21 +601,14 @@ TEST(Finding, IsCountedWhenNobodyListens) {
 TEST(Finding, OfPinnedMemoryIsLookedForByWhoeverIsTold) {
   static int touched;
   touched = 0;
-  Sanitizer sanitizer({&keep, nullptr, [] { ++touched; }});
-  float memory[16], pinned[16];
-  Stream one(0, 94, 0, StreamMode::kQueued);
-  {
-    const Listed listed(sanitizer, {&one});
-    sanitizer.allocated(one, memory, sizeof memory);
-    sanitizer.host_allocated(pinned, sizeof pinned);
-    submit(one, kWrite, {word(memory)});
-    EXPECT_TRUE(touched == 0 && !sanitizer.pinned_pending());
-    submit(one, kWrite, {word(pinned)});
-    EXPECT_TRUE(touched == 1 && sanitizer.pinned_pending());
-    one.stop();
-  }
-  sanitizer.clear();
-  EXPECT_TRUE(!sanitizer.pinned_pending());
+  World w({&keep, nullptr, [] { ++touched; }});
+  w.pin(w.other);
+  w.write(w.one);
+  EXPECT_TRUE(touched == 0 && !w.sanitizer.pinned_pending());
+  submit(w.one, kWrite, {word(w.other)});
+  EXPECT_TRUE(touched == 1 && w.sanitizer.pinned_pending());
+  w.sanitizer.clear();
+  EXPECT_TRUE(!w.sanitizer.pinned_pending());
 }
 
 TEST(Sanitizer, LooksAtNoTaskWithoutMemory) {
@@ -689,14 +634,10 @@ TEST(Sanitizer, TakesTheFlagsOfAReplayForAnOrder) {
     for (const bool lowered : {false, true}) {
       World w;
       w.allocate(w.two, w.other);
-      const KernelCall first[] = {{&kWrite, w.words}, {&kSetFlag, set}};
-      const KernelCall second[] = {{waiting, wait}, {&kRead, w.words}};
-      const KernelCall down{&kSetFlag, lower};
-      w.sanitizer.replays(w.one, first, 2);
-      submit(w.one, kNothing, {});
-      w.sanitizer.replays(w.two, second, 2);
-      submit(w.two, kNothing, {});
+      w.replay(w.one, {{&kWrite, w.words}, {&kSetFlag, set}});
+      w.replay(w.two, {{waiting, wait}, {&kRead, w.words}});
       EXPECT_EQ(found_.size(), 0);
+      const KernelCall down{&kSetFlag, lower};
       if (lowered) w.sanitizer.replays(w.one, &down, 1);
       w.sanitizer.flag_awaited(&w.three, 7, false);
       submit(w.two, kWrite, {word(w.other)});
@@ -725,9 +666,7 @@ TEST(Sanitizer, LooksAtWhatIsBehindAFlagInAReplay) {
 TEST(Sanitizer, OrdersNothingBehindTheFlagOfAReplay) {
   World w;
   const uint64_t set[] = {7, 1};
-  const KernelCall call{&kSetFlag, set};
-  w.sanitizer.replays(w.one, &call, 1);
-  submit(w.one, kNothing, {});
+  w.replay(w.one, {{&kSetFlag, set}});
   w.write(w.one);
   w.sanitizer.flag_awaited(&w.two, 7, true);
   w.read(w.two);
@@ -792,10 +731,12 @@ TEST(Sanitizer, SaysWhoseABlockIs) {
 // While the hook is asked, other threads may free the memory.
 World* asked_ = nullptr;
 TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
-  World w([](const Finding*, size_t) {
-    asked_->sanitizer.segment_freed(0, asked_->memory, sizeof asked_->memory);
-    return false;
-  });
+  World w({[](const Finding*, size_t) {
+             asked_->sanitizer.segment_freed(0, asked_->memory,
+                                             sizeof asked_->memory);
+             return false;
+           },
+           nullptr, nullptr});
   asked_ = &w;
   for (Stream* s : {&w.one, &w.two}) w.write(*s);
   EXPECT_EQ(w.sanitizer.counts().findings, 1);
@@ -842,21 +783,15 @@ TEST(Sanitizer, CountsTheTimeAndMemoryThatItTakes) {
 }
 
 TEST(Sanitizer, RefusesNoTaskWhereItIsClearedByWhoeverIsTold) {
-  static Numbers ran;
-  ran.clear();
-  static const npu_kernel kWriteAndNote{
-      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
-        ran.push_back(words[1]);
-        return int(NPU_OK);
-      },
-      "test::note", &kWriteView, 1};
-  World w([](const Finding*, size_t) {
-    asked_->sanitizer.clear();
-    return false;
-  });
+  World w({[](const Finding*, size_t) {
+             asked_->sanitizer.clear();
+             return false;
+           },
+           nullptr, nullptr});
+  Numbers ran;
   asked_ = &w;
   w.write(w.one);
-  submit(w.two, kWriteAndNote, {word(w.memory), 7});
+  submit(w.two, kWriteAndAppend, {word(&ran), 7, word(w.memory)});
   w.two.stop();
   EXPECT_EQ(ran, Numbers({7}));
 }

@@ -64,27 +64,23 @@ Numbers of_stream(const Numbers& order, uint64_t tens) {
   return found;
 }
 
-int direct_tasks_ = 0;
+uint64_t direct_tasks_ = 0;
 
-// The layer above takes back there what a kernel has set for the thread.
-TEST(Schedule, TellsWhenATaskHasRunOnTheThreadOfTheHost) {
+// On the thread of the host: the layer above takes back there what a kernel has
+// set for the thread.
+TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
   hooks.after_direct_task = [] { ++direct_tasks_; };
   {
     Scheduled w({0, 8, 4, false});
-    w.append(w.one, 1);
-    EXPECT_EQ(direct_tasks_, 1);
+    Numbers expected;
+    for (uint64_t i = 0; i < 40; ++i) {
+      w.append(i % 2 ? w.one : w.two, i);
+      expected.push_back(i);
+      EXPECT_TRUE(w.got == expected);
+      EXPECT_EQ(direct_tasks_, i + 1);
+    }
   }
   hooks.after_direct_task = nullptr;
-}
-
-TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
-  Scheduled w({0, 8, 4, false});
-  Numbers expected;
-  for (uint64_t i = 0; i < 40; ++i) {
-    w.append(i % 2 ? w.one : w.two, i);
-    expected.push_back(i);
-    EXPECT_TRUE(w.got == expected);
-  }
 }
 
 TEST(Schedule, RepeatsWhatItsSeedDoes) {
@@ -167,21 +163,16 @@ TEST(Schedule, HoldsAStreamForAnotherInEveryInterleaving) {
   }
 }
 
-TEST(Schedule, RunsWhatADirectStreamWaitsFor) {
-  Scheduled w(seeded(lagging_seed()));
-  w.append(w.one, 1);
-  w.direct.wait_for(w.one, w.one.tail());
-  EXPECT_EQ(w.got, Numbers({1}));
-  w.append(w.direct, 2);
-  EXPECT_EQ(w.got, Numbers({1, 2}));
-}
-
 // A queued stream's wait runs nothing: its work may lag.
-TEST(Schedule, RunsNothingForTheWaitOfAQueuedStream) {
+TEST(Schedule, RunsWhatADirectStreamWaitsFor) {
   Scheduled w(seeded(lagging_seed()));
   w.append(w.one, 1);
   w.two.wait_for(w.one, w.one.tail());
   EXPECT_TRUE(w.got.empty());
+  w.direct.wait_for(w.one, w.one.tail());
+  EXPECT_EQ(w.got, Numbers({1}));
+  w.append(w.direct, 2);
+  EXPECT_EQ(w.got, Numbers({1, 2}));
 }
 
 void take(Stream& stream, Flag& flag) {

@@ -55,10 +55,9 @@ bool has_ended(const std::string& path) {
 
 TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
-  const std::string living = directory + "/1", reused = directory + "/2",
-                    elsewhere = directory + "/3", other = directory + "/4",
-                    unknown = directory + "/5", ended = directory + "/6";
+  const std::string living = folder.path + "/1", reused = folder.path + "/2",
+                    elsewhere = folder.path + "/3", other = folder.path + "/4",
+                    unknown = folder.path + "/5", ended = folder.path + "/6";
   const uint64_t start = process_start(getpid()), here = pid_namespace();
   write_header(living, getpid(), start,
                here);  // without a lock, which it may lose
@@ -74,7 +73,7 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
     EXPECT_TRUE(!has_ended(unknown));
     EXPECT_TRUE(!has_ended(living));
 
-    remove_abandoned(directory, read_segment_owner, kDeadSegments);
+    remove_abandoned(folder.path, read_segment_owner, kDeadSegments);
 
     for (const auto& path : {living, elsewhere, unknown, other})
       EXPECT_TRUE(exists(path));
@@ -84,20 +83,19 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
     }
   }
   EXPECT_TRUE(has_ended(elsewhere));
-  remove_abandoned(directory, read_segment_owner, kDeadSegments);
+  remove_abandoned(folder.path, read_segment_owner, kDeadSegments);
   for (const auto& path : {elsewhere, unknown, reused, ended})
     EXPECT_TRUE(exists(path + kDeadSuffix));
 }
 
 TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
   const uint64_t here = pid_namespace();
-  const std::string first = directory + "/" + std::to_string(getpid()),
+  const std::string first = folder.path + "/" + std::to_string(getpid()),
                     second = first + "-" + std::to_string(here);
   const auto take = [&] {
     SharedFile own;
-    EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+    EXPECT_TRUE(own.make(folder.path, read_segment_owner, 1));
     const std::string path = own.path();
     own.remove();
     return path;
@@ -121,14 +119,13 @@ TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
   EXPECT_TRUE(!exists(second));
   EXPECT_EQ(mkfifo(first.c_str(), 0600), 0);
   EXPECT_EQ(take(), first);
-  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
 }
 
 TEST(Owner, RemovesNoFileThatHasGotItsName) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
   SharedFile own;
-  EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+  EXPECT_TRUE(own.make(folder.path, read_segment_owner, 1));
   const std::string path = own.path();
   EXPECT_EQ(rename(path.c_str(), (path + kDeadSuffix).c_str()), 0);
   std::ofstream(path) << "another";
@@ -139,13 +136,12 @@ TEST(Owner, RemovesNoFileThatHasGotItsName) {
 
 TEST(Owner, ItsLockIsNotHeldByItsChildren) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   // The owner ends while its child lives, which says so and waits.
   const auto ended = in_child([&] {
     SharedFile own;
-    if (!own.make(directory, read_segment_owner, 1)) return 4;
+    if (!own.make(folder.path, read_segment_owner, 1)) return 4;
     write_header(own.path(), getpid(), 7, pid_namespace() + 1);
     if (has_ended(own.path())) return 1;
     int ready[2];
@@ -162,8 +158,8 @@ TEST(Owner, ItsLockIsNotHeldByItsChildren) {
     return read(ready[0], &byte, 1) == 1 ? 0 : 3;
   });
   EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(!std::filesystem::is_empty(directory));
-  for (const auto& file : std::filesystem::directory_iterator(directory))
+  EXPECT_TRUE(!std::filesystem::is_empty(folder.path));
+  for (const auto& file : std::filesystem::directory_iterator(folder.path))
     EXPECT_TRUE(has_ended(file.path()));
   close(ends[1]);
   close(ends[0]);
@@ -171,9 +167,8 @@ TEST(Owner, ItsLockIsNotHeldByItsChildren) {
 
 TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
   const auto dead = [&](int n) {
-    return directory + "/" + std::to_string(n) + kDeadSuffix;
+    return folder.path + "/" + std::to_string(n) + kDeadSuffix;
   };
   const int64_t now = int64_t(time(nullptr));
   for (int n = 0; n < 6; ++n) {
@@ -182,24 +177,23 @@ TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
     const timespec times[2] = {found, found};
     utimensat(AT_FDCWD, dead(n).c_str(), times, 0);
   }
-  write_header(directory + "/9", 1 << 30, 7, pid_namespace());
+  write_header(folder.path + "/9", 1 << 30, 7, pid_namespace());
 
-  remove_abandoned(directory, read_segment_owner, 4);
+  remove_abandoned(folder.path, read_segment_owner, 4);
 
   EXPECT_TRUE(exists(dead(9)));  // died last
   for (int n = 0; n < 6; ++n) EXPECT_EQ(exists(dead(n)), n < 3);
-  remove_abandoned(directory, read_segment_owner, 0);
-  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  remove_abandoned(folder.path, read_segment_owner, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
 }
 
 // As in a program that closes every descriptor it finds.
 TEST(SharedFile, GrowsAndIsMappedWithoutItsFirstDescriptor) {
   const TemporaryFolder folder;
-  const std::string& directory = folder.path;
   SharedFile own;
   const int next = dup(0);
   close(next);
-  EXPECT_TRUE(own.make(directory, read_segment_owner, 1));
+  EXPECT_TRUE(own.make(folder.path, read_segment_owner, 1));
   close(next);
   EXPECT_EQ(own.map(0, 9000), nullptr);  // a page of it would raise SIGBUS
   EXPECT_TRUE(own.allocate(8192, 808));
@@ -208,7 +202,7 @@ TEST(SharedFile, GrowsAndIsMappedWithoutItsFirstDescriptor) {
   memory[8999] = 1;
   own.remove();
   EXPECT_TRUE(!own.allocate(0, 1));
-  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
 }
 
 TEST(Owner, TellsMemoryFromWhatMayBeADisk) {

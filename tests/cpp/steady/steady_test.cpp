@@ -150,8 +150,7 @@ TEST(Steady, WaitForAnotherStreamAsksForNothing) {
 // What it takes to note that another stream uses a block is used again: freed
 // at once, taken back, and freed in a capture.
 TEST(Steady, ABlockThatAnotherStreamUsesAsksForNothing) {
-  CachingAllocator memory = make_allocator();
-  memory.hold_pool(7);
+  Memory memory({7});
   Stream &own = first_stream(), &other = second_stream();
   enum class Way { kFreed, kErased, kCaptured };
   const auto allocations = [&](Way way, bool recorded) {

@@ -231,13 +231,18 @@ TEST(Waiters, KeepTheErrorWhenTheStreamHasForgottenIt) {
   EXPECT_TRUE(loop.next()->error != nullptr);
 }
 
+// Who sees the number sees the failure with it: completions are delivered from
+// within the advance.
 TEST(Waiters, OfAnInlineStreamAreToldByWhoeverRunsIt) {
-  Loop loop;
-  Stream stream(0, 64, 0, StreamMode::kInline);
-  EXPECT_TRUE(stream.notify(1, loop.port(), 3));
-  submit(stream, kNothing, {});
-
-  EXPECT_EQ(loop.next()->token, 3);
+  for (const bool fails : {false, true}) {
+    Loop loop;
+    Stream stream(0, 64, 0, StreamMode::kInline);
+    EXPECT_TRUE(stream.notify(1, loop.port(), 3));
+    submit(stream, fails ? kFail : kNothing, {NPU_ERROR});
+    const auto completion = loop.port().take();
+    EXPECT_TRUE(completion && completion->token == 3);
+    EXPECT_EQ(completion && completion->error, fails);
+  }
 }
 
 // Several loops, each on its thread, wait for two streams that never rest,

@@ -1,5 +1,4 @@
 // Tasks that fail, and what waits for them.
-#include "csrc/taskqueue/completion_port.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
@@ -52,22 +51,6 @@ TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
   EXPECT_EQ(s.one.block().failed.load(), 1);
   EXPECT_EQ(s.one.block().dropped.load(), 6);
   EXPECT_EQ(s.one.block().state.load(), uint32_t(StreamState::kFailed));
-}
-
-// A thread that sees the number sees the failure with it: completions are
-// delivered from within the advance.
-TEST(Failure, IsKnownWhenItsNumberIsToldToWaiters) {
-  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
-    CompletionPort* const port = CompletionPort::make();
-    {
-      Stream stream(0, 0, 0, mode);
-      EXPECT_TRUE(stream.notify(1, *port, 0));
-      fail(stream);
-    }
-    const auto completion = port->take();
-    EXPECT_TRUE(completion && completion->error);
-    port->release();
-  }
 }
 
 TEST(Failure, FollowsAWaitOnTheFailedStream) {

@@ -167,14 +167,6 @@ TEST(Sequence, WakesEachSleeperAtItsTarget) {
   }
 }
 
-// 'S' where it sleeps, 'R' where it runs or could.
-char state_of(pid_t thread) {
-  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  return text[text.rfind(')') + 2];
-}
-
 // Of whatever priority it is, it leaves its CPU to the holder.
 TEST(SleepLock, IsWaitedForAsleep) {
   SleepLock lock;
@@ -185,7 +177,7 @@ TEST(SleepLock, IsWaitedForAsleep) {
     std::lock_guard hold(lock);
   });
   while (!waiter) sched_yield();
-  while (state_of(waiter) != 'S') sched_yield();
+  while (state_of(uint64_t(waiter)) != 'S') sched_yield();
   lock.unlock();
   thread.join();
 }

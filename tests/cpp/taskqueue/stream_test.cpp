@@ -12,12 +12,6 @@ namespace {
 
 constexpr uint64_t kSmall = 16;
 
-std::string thread_file(const Stream& stream, const char* name) {
-  std::ifstream file("/proc/self/task/" +
-                     std::to_string(stream.block().thread.load()) + "/" + name);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 TEST(Launcher, BeginsWithATaskAndEndsWithAStop) {
   Stream stream(0, 91, 0, StreamMode::kQueued);
   const StreamBlock& block = stream.block();
@@ -30,7 +24,7 @@ TEST(Launcher, BeginsWithATaskAndEndsWithAStop) {
     EXPECT_TRUE(!stream.idle());
     EXPECT_EQ(stream.tail(), uint64_t(round) + 1);
     EXPECT_TRUE(block.thread.load() != uint64_t(gettid()));
-    EXPECT_EQ(thread_file(stream, "comm"), "npu0/s91\n");
+    EXPECT_EQ(thread_file(block.thread.load(), "comm"), "npu0/s91\n");
     gate.open();
     EXPECT_TRUE(stream.stop() && !stream.stop());
     EXPECT_TRUE(!(block.alive.word.load() & RunningTime::kRunning));
@@ -45,7 +39,8 @@ TEST(Launcher, TakesNoSignals) {
   drain(stream);
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
   EXPECT_TRUE(!sigismember(&after, SIGINT) && !sigismember(&before, SIGINT));
-  const std::string status = thread_file(stream, "status");
+  const std::string status =
+      thread_file(stream.block().thread.load(), "status");
   const size_t at = status.find("SigBlk:\t");
   const uint64_t blocked = std::stoull(status.substr(at + 8, 16), nullptr, 16);
   EXPECT_TRUE(blocked >> (SIGINT - 1) & 1 && blocked >> (SIGTERM - 1) & 1);
@@ -79,10 +74,7 @@ TEST(Stream, CarriesTasksOfAnyLength) {
 
   for (uint64_t n : {0, 1, 33, 34, 62, 63, 1000, 34, 33, 60'000}) {
     Submission s;
-    EXPECT_TRUE(stream.begin(uint32_t(n) + 2, s));
-    s.task->kernel = &kSum;
-    s.words[0] = word(&got);
-    s.words[1] = n;
+    EXPECT_TRUE(begin(stream, s, kSum, {word(&got), n}, uint32_t(n) + 2));
     for (uint64_t i = 0; i < n; ++i) s.words[2 + i] = i;
     EXPECT_EQ(s.task->marks.spilled, n + 2 > Task::kInlineWords);
     stream.commit(s);
@@ -239,10 +231,7 @@ TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
     got.clear();
     const uint64_t tail = stream.tail();
     Submission s;
-    EXPECT_TRUE(stream.begin(50, s));
-    s.task->kernel = &kNested;
-    s.words[0] = word(&stream);
-    s.words[1] = word(&got);
+    EXPECT_TRUE(begin(stream, s, kNested, {word(&stream), word(&got)}, 50));
     for (uint64_t i = 2; i < 50; ++i) s.words[i] = 1000 * round + i;
     stream.commit(s);
 
@@ -374,16 +363,6 @@ TEST(Stream, MeasuresTheSampledTasks) {
   EXPECT_TRUE(block.last_retired_ns.load() > 0);
 }
 
-TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
-  Stream queued(0, 7, 0, StreamMode::kQueued);
-  Stream direct(0, 8, 0, StreamMode::kInline);
-  EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
-  for (const bool blocks : {true, false}) {
-    queued.set_blocking(blocks);
-    EXPECT_EQ(queued.waits_for_each_task(), blocks);
-  }
-}
-
 // Who launches raises an error at once only then, however fast the launcher is.
 TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   static int told;
@@ -393,22 +372,24 @@ TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
   Stream direct(0, 8, 0, StreamMode::kInline);
   const auto waited_for = [](Stream& stream) {
     Submission s;
-    EXPECT_TRUE(stream.begin(0, s));
-    s.task->kernel = &kNothing;
+    EXPECT_TRUE(begin(stream, s, kNothing, {}));
     stream.commit(s);
     while (!stream.idle()) std::this_thread::yield();  // it is done already
     told = 0;
     stream.after_commit(s);
     return told == 1;
   };
+  EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
   const Listed listed(observer, {&queued, &direct});
   EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
   queued.set_blocking(true);  // some thread's launches block: not this one's
-  EXPECT_TRUE(!waited_for(queued));
+  EXPECT_TRUE(queued.waits_for_each_task() && !waited_for(queued));
   set_thread_launch_blocking(true);
   EXPECT_TRUE(waited_for(queued));
   set_thread_launch_blocking(false);
+  queued.set_blocking(false);
+  EXPECT_TRUE(!queued.waits_for_each_task());
   hooks = {};
 }
 
@@ -471,10 +452,8 @@ TEST(Stream, DropsAProgramThatIsRefused) {
   Stream stream(0, 7, 0, StreamMode::kQueued);
   const auto give = [&] {
     Submission s;
-    EXPECT_TRUE(stream.begin(1, s));
+    EXPECT_TRUE(begin(stream, s, named, {word<Program>(&program)}));
     s.task->marks.kind = TaskKind::kProgram;
-    s.task->kernel = &named;
-    s.words[0] = word(static_cast<Program*>(&program));
     stream.commit(s);
     drain(stream);
   };
@@ -509,24 +488,19 @@ TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
   EXPECT_EQ(site(direct, 0), 20);
 }
 
+// A task that has not begun has not the name of an older one.
 TEST(Recent, KeepsTheLastOnesOnly) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
+  const StreamBlock& block = stream.block();
   const uint32_t n = uint32_t(kRecentTasks) + 5;
   for (uint32_t i = 0; i < n; ++i)
     submit(stream, kNothing, {}, 0, {100 + i, 0});
   drain(stream);
-  for (uint64_t i = n - kRecentTasks; i < n; ++i)
+  for (uint64_t i = n - kRecentTasks; i < n; ++i) {
     EXPECT_EQ(site(stream, i), 100 + i);
-}
-
-TEST(Recent, ATaskThatHasNotBegunHasNotTheNameOfAnOlderOne) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  for (uint64_t i = 0; i < kRecentTasks + 3; ++i) submit(stream, kNothing, {});
-  drain(stream);
-  const StreamBlock& block = stream.block();
-  EXPECT_EQ(std::string(block.running(kRecentTasks + 2)), "test::nothing");
-  EXPECT_EQ(std::string(block.running(3)), "test::nothing");
-  EXPECT_TRUE(!block.running(kRecentTasks + 3) && !block.running(2));
+    EXPECT_EQ(std::string(block.running(i)), "test::nothing");
+  }
+  EXPECT_TRUE(!block.running(n) && !block.running(4));
 }
 
 TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {
