@@ -1,7 +1,5 @@
 """`await event`, `await stream` and awaits of interprocess events, on both loops."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Pools, the user's allocator and host statistics."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import threading

@@ -1,7 +1,5 @@
 """mstx and nvtx: marks, ranges, and what a trace says of them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

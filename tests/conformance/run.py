@@ -11,8 +11,6 @@ of an operator was compared that unchecked.txt does not list, or when an entry o
 either list says what is not so.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

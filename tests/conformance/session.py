@@ -1,7 +1,5 @@
 """One run: selects operators, has workers check them, gathers the results."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

@@ -1,7 +1,5 @@
 """Which operators a run checks: a third, and those that changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Timelines of several ranks: on one clock, and joined at their collectives."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Collectives are tasks of streams: order, overlap, memory, point to point."""
 
-from __future__ import annotations
-
 FACTS = """
 join("cpu:gloo,npu:hccl")
 @fact

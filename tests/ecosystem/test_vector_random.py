@@ -1,7 +1,5 @@
 """Random numbers that are drawn with vector instructions: which, and in what order."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -4,8 +4,6 @@ Three builds: the core with its C++ suites; the same under ThreadSanitizer, wher
 memory orders are asked for; the extension.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -2,8 +2,6 @@
 notice. `python -m tests.mutants.run --help`; tests/mutants/README.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import os

@@ -1,7 +1,5 @@
 """Process exit, fork, Ctrl-C, threads, a full queue: no hang, no crash, no loss."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

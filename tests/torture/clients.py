@@ -4,8 +4,6 @@
 soon, and the service's memory before and after.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

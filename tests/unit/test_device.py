@@ -1,7 +1,5 @@
 """Devices: how many, which one, and what they say about themselves."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """torch.npu.Event: a point in a stream, and an error where its work was dropped."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from held_stream import Held

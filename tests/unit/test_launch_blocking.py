@@ -1,7 +1,5 @@
 """Where launches block, the call that launches the failing work raises its error."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Seeds, states, and numbers of many launches that are independent of each other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """torch.npu streams: which one is current, and what waits for what."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Hidden host waits are reported, forbidden and counted, by line."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

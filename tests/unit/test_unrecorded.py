@@ -1,7 +1,5 @@
 """Calls that autograd need not record go to the device at once; others are recorded."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

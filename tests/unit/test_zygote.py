@@ -1,7 +1,5 @@
 """A program in a child of the zygote cannot tell, and neither can its caller."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
