@@ -94,6 +94,49 @@ torch.linalg.inv(a) | definite(n), rand(n, c)
 torch.linalg.det(a) | definite(n), rand(n, c)
 """  # noqa: E501
 
+# Those whose shapes torch's meta kernels tell, of which some are Python.
+BY_META_KERNELS = """
+F.grid_sample(a, b, align_corners=False) | rand(n, 2, c, 3, 2), rand(n, 4, c, 2, 3)
+F.max_pool3d(a, 2, ceil_mode=True) | rand(n, 2, c, 3, 4)
+a.kthvalue(2, 0) | rand(n, c)
+a.mode(0) | rand(n, c)
+torch.trace(a) | rand(n, c)
+torch.view_as_real(torch.polar(a, b)) | rand(n, c), rand(n, c)
+torch.take(a, b) | rand(n, c), count(c, n)
+torch.addr(a, b, c) | rand(n, c), rand(n), rand(c)
+torch.eye(len(a), 3, device=a.device) | rand(n)
+torch.linspace(0, 1, len(a), device=a.device) | rand(n)
+F.adaptive_avg_pool3d(a, (2, 3, len(a))) | rand(n, c, 4, 5, 6)
+F.pad(a, (1, 2, 3, 0), mode="replicate") | image(n, c)
+F.pad(a, (1, 2, 3, 0, 1, 1), mode="replicate") | rand(n, c, 2, 3, n)
+torch.addbmm(a, b, c) | rand(3), rand(2, n, c), rand(2, c, 3)
+torch.frexp(a) | rand(n, c).t()
+torch.histc(a.detach(), 3 + len(a), 0, 1) | rand(n, c)
+a.masked_scatter(b, c) | rand(n, c), count(c) % 2 == 0, rand(n * c)
+torch.pdist(a) | rand(n, c)
+F.soft_margin_loss(a, b.detach()) | rand(n, c), rand(n, c).round() * 2 - 1
+torch.mvlgamma(a, 2) | rand(n, c) + 3
+F.grid_sample(a, b, align_corners=False) | rand(n, 2, c, 3), rand(n, 4, c, 2)
+F.unfold(a, 2) | rand(n, 2, c + 1, n)
+F.fold(a, (a.shape[2] // len(a) + 1, len(a) + 1), 2) | rand(n, 8, c * n)
+a.median(-1, keepdim=True) | rand(n, c)
+a.flip(1) | rand(n, c)
+a.count_nonzero((0, -1)) | count(n, c, 2)
+torch.cdist(a, b) | rand(n, 3), rand(c, 3)
+torch.bucketize(a, b) | rand(n, c).double().mul(9).long(), count(c)
+torch.searchsorted(a, b) | count(c), count(n, 2)
+torch.searchsorted(a, b) | count(n, c), count(n, 2)
+F.huber_loss(a, b) | rand(n, c), rand(n, c)
+torch.multinomial(a, 1).shape and a * 1 | torch.eye(n, c) + 1e-30
+F.pixel_shuffle(a, 2) | image(n, 4 * c)
+F.pixel_unshuffle(a, 2) | rand(n, c, 2 * n, 4)
+F.channel_shuffle(a.detach(), 2) | image(n, 4)
+F.pad(a, (1, 2, 3, 0), mode="reflect") | image(n, c)
+torch.linalg.cholesky(a) | definite(n), rand(n, c)
+torch.linalg.solve_triangular(a, b, upper=True) | definite(n), rand(n, c)
+torch.linalg.qr(a if len(a) > len(a.mT) else a.mT) | rand(n, c)
+"""
+
 
 def rand(*sizes):
     return torch.rand(*sizes)
@@ -119,7 +162,7 @@ def definite(n):
 
 
 NAMES = {f.__name__: f for f in (rand, count, image, heads, definite)}
-ROWS = CALLS.strip().splitlines()
+TABLES = [table.strip().splitlines() for table in (CALLS, BY_META_KERNELS)]
 
 
 def results(call, arguments):
@@ -160,7 +203,7 @@ def arguments_of(made, n, c):
     return eval(f"({made},)", {"torch": torch, **NAMES, "n": n, "c": c})
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", itertools.chain(*TABLES))
 def test_each_shape_gives_what_cpu_gives(row):
     call, made = row.split(" | ")
     corrected = _C.shape_corrections()
@@ -176,7 +219,7 @@ def test_each_shape_gives_what_cpu_gives(row):
     assert _C.shape_corrections() == corrected
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", TABLES[0])
 def test_no_python_is_asked_for_another_shape(row):
     call, made = row.split(" | ")
     for n, c in [(3, 4), (6, 5), (7, 8)]:
@@ -212,22 +255,15 @@ def test_no_python_tells_shapes_because_others_were_negative():
 
 
 OPERATORS = """
-abs add addbmm addmm addr all amax argmax bmm bucketize cat cdist clamp complex
-count_nonzero cumsum diff div dot eye fill flip frexp full_like gather histc index_add
-index_put index_select isclose isfinite isin kthvalue lerp linalg.cholesky linalg.qr
-linalg.solve_triangular linalg.vector_norm linspace logical_and logical_not logsumexp
-masked_fill masked_scatter max mean median mode mvlgamma nan_to_num norm
-polar pow prod quantile remainder repeat roll scatter scatter_add searchsorted
-select_scatter softmax sort std sum take tril trace var_mean where
-nn.functional.adaptive_avg_pool3d nn.functional.avg_pool2d nn.functional.batch_norm
-nn.functional.channel_shuffle nn.functional.conv2d nn.functional.embedding
-nn.functional.gelu nn.functional.grid_sample
-nn.functional.huber_loss nn.functional.interpolate nn.functional.l1_loss
-nn.functional.layer_norm nn.functional.max_pool3d nn.functional.mse_loss
-nn.functional.nll_loss nn.functional.pad nn.functional.pdist
-nn.functional.pixel_shuffle nn.functional.pixel_unshuffle
+abs add addmm all amax argmax bmm cat clamp complex cumsum diff div dot fill flip
+full_like gather index_add index_put index_select isclose isfinite isin kthvalue lerp
+linalg.vector_norm logical_and logical_not logsumexp masked_fill max mean median
+nan_to_num norm polar pow prod quantile remainder repeat roll scatter scatter_add
+select_scatter softmax sort std sum tril trace var_mean where nn.functional.layer_norm
+nn.functional.conv2d nn.functional.avg_pool2d nn.functional.batch_norm
+nn.functional.embedding nn.functional.gelu nn.functional.interpolate
+nn.functional.l1_loss nn.functional.mse_loss nn.functional.nll_loss nn.functional.pad
 nn.functional.scaled_dot_product_attention nn.functional.silu
-nn.functional.soft_margin_loss nn.functional.unfold
 """
 CHECKED = [o for o in op_db if o.name in OPERATORS.split()]
 
