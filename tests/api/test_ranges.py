@@ -2,7 +2,6 @@
 
 import json
 import logging
-import threading
 import time
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 from npu_dispatch.npu.debugging import ranges as marks
 from npu_dispatch.npu.debugging.ranges import recorder
+from tests.ecosystem.both import in_threads
 
 mstx, nvtx, profiler = torch.npu.mstx, torch.npu.nvtx, torch.npu.profiler
 
@@ -42,9 +42,7 @@ def test_nvtx_ranges_nest_and_count_their_depth():
 def test_a_stack_belongs_to_its_thread():
     seen = []
     nvtx.range_push("here")
-    thread = threading.Thread(target=lambda: seen.append(nvtx.range_pop()))
-    thread.start()
-    thread.join()
+    in_threads(lambda: seen.append(nvtx.range_pop()))
 
     assert seen == [-1]
     assert nvtx.range_pop() == 0
@@ -135,9 +133,7 @@ def test_domains_have_their_own_stacks():
 
 def test_a_range_may_end_on_another_thread(recorded):
     number = mstx.range_start("far")
-    thread = threading.Thread(target=mstx.range_end, args=(number,))
-    thread.start()
-    thread.join()
+    in_threads(lambda: mstx.range_end(number))
 
     assert ("far", "host") in recorded()
 
