@@ -1,7 +1,5 @@
 """What every test may use, and what every test must leave behind: nothing."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Both event loops, and a gate that holds a stream until the test opens it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any

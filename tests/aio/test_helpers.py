@@ -1,7 +1,5 @@
 """to_host, run, synchronize and QueueLimit."""
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import dataclasses

@@ -1,7 +1,5 @@
 """The contracted names, as tests/api/names.txt lists them."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from pathlib import Path

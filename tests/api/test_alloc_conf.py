@@ -1,7 +1,5 @@
 """PYTORCH_NPU_ALLOC_CONF, as a program meets it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT

@@ -1,7 +1,5 @@
 """What an ill-formed device gives, in every function that takes one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """torch.npu.comm and nn.DataParallel, over three virtual devices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """External streams and events, interprocess events, and records that are dropped."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

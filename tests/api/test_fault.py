@@ -1,7 +1,5 @@
 """Stopping and restarting a device, and injected faults."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """What starts the runtime, and what must not."""
 
-from __future__ import annotations
-
 # Contracted as L0 and Lq: none of these starts anything.
 STARTS_NOTHING = """
 is_available() device_count() is_initialized() get_device_capability()

@@ -1,7 +1,5 @@
 """torch.npu.jiterator, against the same formula written with torch operators."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,10 +1,7 @@
 """Pools, the user's allocator and host statistics."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,8 @@ import pytest
 import torch
 from c_library import compiled
 from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT
+
+from tests.ecosystem.both import in_threads
 
 MIB = 1 << 20
 
@@ -137,9 +136,7 @@ def test_a_pool_is_its_threads_own():
     pool, made = torch.npu.MemPool(), []
 
     with torch.npu.use_mem_pool(pool):
-        thread = threading.Thread(target=lambda: made.append(take()))
-        thread.start()
-        thread.join()
+        in_threads(lambda: made.append(take()))
 
     assert pool.snapshot() == []
 

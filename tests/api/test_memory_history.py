@@ -1,7 +1,5 @@
 """The history of who allocated and freed, as torch's visualiser reads it."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each contracted name is there as contracted; typed tensors and storages work."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Iterator

@@ -1,10 +1,7 @@
 """mstx and nvtx: marks, ranges, and what a trace says of them."""
 
-from __future__ import annotations
-
 import json
 import logging
-import threading
 import time
 
 import pytest
@@ -12,6 +9,7 @@ import torch
 
 from npu_dispatch.npu.debugging import ranges as marks
 from npu_dispatch.npu.debugging.ranges import recorder
+from tests.ecosystem.both import in_threads
 
 mstx, nvtx, profiler = torch.npu.mstx, torch.npu.nvtx, torch.npu.profiler
 
@@ -44,9 +42,7 @@ def test_nvtx_ranges_nest_and_count_their_depth():
 def test_a_stack_belongs_to_its_thread():
     seen = []
     nvtx.range_push("here")
-    thread = threading.Thread(target=lambda: seen.append(nvtx.range_pop()))
-    thread.start()
-    thread.join()
+    in_threads(lambda: seen.append(nvtx.range_pop()))
 
     assert seen == [-1]
     assert nvtx.range_pop() == 0
@@ -137,9 +133,7 @@ def test_domains_have_their_own_stacks():
 
 def test_a_range_may_end_on_another_thread(recorded):
     number = mstx.range_start("far")
-    thread = threading.Thread(target=mstx.range_end, args=(number,))
-    thread.start()
-    thread.join()
+    in_threads(lambda: mstx.range_end(number))
 
     assert ("far", "host") in recorded()
 

@@ -1,7 +1,5 @@
 """Numeric switches, overflow, options, dump, limits: kept, checked, restored."""
 
-from __future__ import annotations
-
 import json
 import math
 

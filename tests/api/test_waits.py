@@ -1,7 +1,5 @@
 """Who waits: no getter, no query. And what waits lets other threads run."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

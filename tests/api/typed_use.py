@@ -1,7 +1,5 @@
 """A user's program as `make lint` type-checks it. It is not run."""
 
-from __future__ import annotations
-
 import torch
 
 from npu_dispatch import npu

@@ -3,8 +3,6 @@
 Its arguments are copied there as they lie, or laid out in another way first.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Code is what lies below csrc/ops and csrc/host, and RECHECKS says of each file w
 change of it rechecks. Comments are no code.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Judges a conformance run: what failed, and what was not checked at all?"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ cpu's call does, the device's must do: results (values, shapes, dtypes, on the
 device), what becomes of the arguments, and the kind of error.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

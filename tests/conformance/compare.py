@@ -1,7 +1,5 @@
 """Is what the device gave what cpu gave? And where not, would cpu's own differ?"""
 
-from __future__ import annotations
-
 import cmath
 import math
 from dataclasses import replace

@@ -8,8 +8,6 @@ what came of each operator as JSON. Operators run in children, as on cpu many en
 process with arguments that nobody would pass. See test_composites.py.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ npu and compared with the call in the wider dtype on cpu. The site has a page of
 this finds (tools/reference/dtypes_page.py).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Prints {plant: [exit status, what the run printed]} as JSON. Each plant has a pr
 forked from one that has all imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

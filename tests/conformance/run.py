@@ -11,8 +11,6 @@ of an operator was compared that unchecked.txt does not list, or when an entry o
 either list says what is not so.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os
@@ -36,12 +34,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--all", action="store_true", help="every operator")
     add("--ops", metavar="REGEX", help="only operators whose full name matches")
-    add("--third", type=int, default=0, help="which third, 0 to 2")
     add("--base", metavar="COMMIT", help="operators changed since then are checked")
     add("--seed", type=int, help="of the samples; with --all by default a new one")
     add("--dtypes", default=ALL_DTYPES)
     add("--backward-dtypes", default=BACKWARD_DTYPES)
-    add("--layout-dtypes", default="float32")
     add("--variants", default=VARIANTS, help="what to compare of each operator")
     add("--samples", type=int, default=3, help="for each operator and dtype")
     add("--trial-limit", type=int, help="elements from which a call counts as large")

@@ -3,8 +3,6 @@
 On operators that were broken on purpose, runs written by hand and calls made by hand.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Composites of torch do on npu what they do on cpu, and no memory beside the queue."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

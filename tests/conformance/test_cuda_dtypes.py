@@ -1,7 +1,5 @@
 """Dtypes that CUDA's kernels take and cpu's do not: computed, and rightly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from versioned import of_the_pages

@@ -3,8 +3,6 @@
 `npu-dispatch ops` prints it. None waits at its first call and not at later ones.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

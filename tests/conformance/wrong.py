@@ -5,8 +5,6 @@ the kernel can know, such as an index that is out of range, may be told later, b
 an error that is of cpu's kind, too.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 An author returns a step's text, or None where no variable suits it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

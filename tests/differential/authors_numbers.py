@@ -6,8 +6,6 @@ cpu finds it in the call. What a device remembers of a right call must not let a
 one pass, so that most of these steps make a call several times.
 """
 
-from __future__ import annotations
-
 from tests.differential.authors import Step
 from tests.differential.context import NAME_OF, Context
 from tests.differential.tables import DTYPES, ENDS

@@ -2,8 +2,6 @@
 function that is handed to a graph, a compiler, a transform or autograd.
 """
 
-from __future__ import annotations
-
 from tests.differential.authors import Step
 from tests.differential.context import NAME_OF, Context, floating
 

@@ -1,7 +1,5 @@
 """Whether programs do the same on both devices, in children of a process."""
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Where two runs of one program differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Choices come from bytes, as many for each step. They are drawn at once: a draw f
 decision takes longer than the calls it decides.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

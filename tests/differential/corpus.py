@@ -7,8 +7,6 @@ corpus/mended.py has those whose bug is fixed, corpus/known.py those whose diffe
 is meant. A kept program is run by test_fuzz.py, which is red until its bug is fixed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

@@ -78,13 +78,11 @@ class Journal:
         ]
 
 
-def play(
-    seed: int, path: Path, deadline: float, plant: str | None, sequences: int
-) -> Round:
+def play(seed: int, path: Path, deadline: float, plant: str | None) -> Round:
     """Run a round's sequences in this process."""
     prepare(plant)
     journal, done, told = Journal(path), Round(), set()
-    for number in range(sequences):
+    for number in range(SEQUENCES):
         if time.monotonic() > deadline or len(done.found) >= PER_ROUND:
             break
         journal.start()
@@ -139,7 +137,6 @@ class Fuzz:
     seconds: float
     seed: int | None = None
     rounds: int | None = None
-    sequences: int = SEQUENCES
     plant: str | None = None
     keep_going: bool = False
     jobs: int = JOBS
@@ -185,7 +182,7 @@ class Fuzz:
 
         def work(seed: int, _: Callable[[str], None]) -> Round:
             path = folder / str(seed)
-            return play(seed, path, deadline, self.plant, self.sequences)
+            return play(seed, path, deadline, self.plant)
 
         limit = min(self.seconds + 60, PATIENCE)
         for seed, done in work_through(seeds(), work, self.jobs, limit, lifetime=1):
@@ -242,7 +239,6 @@ def main() -> int:
     options.add_argument("--seconds", type=float, help="instead of --minutes")
     options.add_argument("--seed", type=int, help="of the first round; else a new one")
     options.add_argument("--rounds", type=int, help="stop after so many")
-    options.add_argument("--sequences", type=int, default=SEQUENCES)
     options.add_argument("--jobs", type=int, default=JOBS, help="rounds at a time")
     options.add_argument("--keep-going", action="store_true", help="after a finding")
     options.add_argument("--findings", type=Path, help="a folder")
@@ -256,7 +252,7 @@ def main() -> int:
     if chosen.seconds is not None:
         seconds = chosen.seconds
     report = Report("fuzz", path=chosen.report, folder=chosen.findings)
-    names = ("seed", "rounds", "sequences", "plant", "keep_going", "jobs")
+    names = ("seed", "rounds", "plant", "keep_going", "jobs")
     done = Fuzz(report, seconds, **{name: getattr(chosen, name) for name in names})()
     told = search_planted(chosen.seed, chosen.jobs) if chosen.planted else []
     for bug in told:

@@ -1,7 +1,5 @@
 """Programs, written while they run on cpu: each step sees what the last ones made."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

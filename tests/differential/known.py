@@ -4,8 +4,6 @@ Each has a program in corpus/known.py that shows it; test_fuzz.py fails when it 
 longer does, so that an entry whose bug is fixed is removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A program is a list of Python statements over variables t0, t1, ... and the name
 that `Machine` provides. `D` is the device, so that the same text runs on cpu.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """What can be seen of a value without waiting, and what can be read of it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A function plants one for the rest of its process, in a kernel of the device, in
 leads to it, or in what is remembered, recorded or found out too late.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -5,8 +5,6 @@ found would not do: what a call does may depend on the calls before it, which is
 what is looked for here, and each attempt would be one more of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The numbers that programs' tensors are made of: the same on every device."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -3,8 +3,6 @@
 `make fuzz` and `make nightly` look for others in new sequences.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

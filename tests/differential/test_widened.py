@@ -1,7 +1,5 @@
 """Each entry of csrc/ops/widened.cpp's table is a difference from cpu, and known."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.differential.check import against

@@ -4,8 +4,6 @@ The words of cpu's error name a kernel, which is no operator's name: what refuse
 step of a program is found by running it once more.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Graphs, operators that are defined and given up, modules, generators, a second d
 On cpu each word does what it means: a replayed function is called again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -1,7 +1,5 @@
 """Collectives give what the definition says: of all types, layouts and groups."""
 
-from __future__ import annotations
-
 import pytest
 from ranks import WAYS
 

@@ -1,7 +1,5 @@
 """What goes wrong between ranks is told by rank, call and line, and soon."""
 
-from __future__ import annotations
-
 import pytest
 
 # What rank 0 calls, what rank 1 calls, and what both are told.

@@ -1,7 +1,5 @@
 """Collectives under chosen interleavings, and under the race sanitizer."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What ranks called is told from outside, also while they hang, and on torch's page."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

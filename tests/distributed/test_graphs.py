@@ -1,7 +1,5 @@
 """Collectives in graphs: each replay is one call of every rank."""
 
-from __future__ import annotations
-
 import pytest
 
 # Calls on the stream of the capture, on the group's own, and of a part.

@@ -1,7 +1,5 @@
 """All ranks of a job learn that one is lost or has failed, and nobody cries wolf."""
 
-from __future__ import annotations
-
 import pytest
 
 HEAD = """

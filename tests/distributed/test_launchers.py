@@ -1,7 +1,5 @@
 """torchrun starts ranks, also again and on two nodes, and the example learns."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks of one host exchange through links; without them, all stays the same."""
 
-from __future__ import annotations
-
 import pytest
 from ranks import WAYS, WITHOUT_LINKS
 

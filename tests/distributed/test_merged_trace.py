@@ -1,7 +1,5 @@
 """Timelines of several ranks: on one clock, and joined at their collectives."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -162,11 +160,10 @@ def earlier(task: Slice, by: int) -> Slice:
 def elsewhere(process: Process, by: int) -> Process:
     """Return the process as a host would save it whose clock is `by` behind."""
 
-    def earlier(task: Slice) -> Slice:
-        times = ("submitted", "started", "ended")
-        return replace(task, **{name: getattr(task, name) - by for name in times})
-
-    moved = [replace(t, slices=[*map(earlier, t.slices)]) for t in process.streams]
+    moved = [
+        replace(track, slices=[earlier(task, by) for task in track.slices])
+        for track in process.streams
+    ]
     host = Host("other", "another start", process.host.unix_offset_ns + by)
     return replace(process, streams=moved, host=host)
 

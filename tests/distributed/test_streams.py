@@ -1,7 +1,5 @@
 """Collectives are tasks of streams: order, overlap, memory, point to point."""
 
-from __future__ import annotations
-
 FACTS = """
 join("cpu:gloo,npu:hccl")
 @fact
@@ -42,15 +40,7 @@ def a_future_runs_its_callback_behind_the_collective():
     doubled = future.then(lambda f: f.value()[0] * 2).wait()
     assert doubled.cpu().tolist() == [6] * 4
 @fact
-def ranks_that_both_send_first_do_not_wait_for_ever():
-    peer = 1 - rank
-    for k in (3, 1 << 20):
-        mine, theirs = torch.full((k,), float(rank)).npu(), torch.empty(k).npu()
-        waited([dist.isend(mine, peer), dist.irecv(theirs, peer)])
-        assert theirs.cpu().eq(peer).all()
-        theirs.zero_()
-        waited(swap(mine, theirs, peer))
-        assert theirs.cpu().eq(peer).all()
+def a_message_with_a_tag_is_received_from_any_rank():
     if rank == 0:
         dist.send(torch.tensor([5.]).npu(), 1, tag=9)
     else:

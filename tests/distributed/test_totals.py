@@ -1,7 +1,5 @@
 """Counts, times and profiles of collectives are those of the calls."""
 
-from __future__ import annotations
-
 FACTS = """
 import threading, time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models on many ranks train as on cpu with gloo, eager and compiled, and are saved."""
 
-from __future__ import annotations
-
 import pytest
 
 HEAD = """

@@ -1,7 +1,5 @@
 """Ranks on two hosts: they train as one, and each learns soon what went wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Faults are planted; from outside one sentence names rank, cause and line."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

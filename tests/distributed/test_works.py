@@ -1,7 +1,5 @@
 """Works under way: waits, coalesced calls, streams of groups, blocking launches."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """README.md, licences and citation say what is there."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """The source distribution and the wheel, each installed into an empty environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The site from docs/: every page is built, and every link leads somewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

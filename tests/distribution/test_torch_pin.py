@@ -1,7 +1,5 @@
 """Which torch a build takes, and which versions of tools a developer gets."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 import sysconfig

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from tests.ecosystem.both import both, in_threads
@@ -56,15 +55,6 @@ def test_vmap_draws_as_told():
     assert not torch.equal(different[0], different[1])
 
 
-def test_forward_mode():
-    def run(x):
-        with forward_ad.dual_level():
-            dual = forward_ad.make_dual(x, torch.ones_like(x))
-            return list(forward_ad.unpack_dual((dual.sin() @ dual.t()).logsumexp(0)))
-
-    both(run, X)
-
-
 def test_double_backward():
     def run(x):
         (first,) = torch.autograd.grad((x.tanh() ** 2).sum(), x, create_graph=True)
@@ -75,31 +65,6 @@ def test_double_backward():
     layer = nn.Conv1d(1, 2, 3).double()
     x = torch.rand(1, 1, 6, dtype=torch.float64).npu().requires_grad_()
     assert torch.autograd.gradgradcheck(layer.npu(), (x,))
-
-
-def test_hooks():
-    seen = []
-    layer = nn.Linear(4, 2).npu()
-    layer.register_forward_hook(lambda m, i, o: seen.append("forward"))
-    layer.register_full_backward_hook(lambda m, gi, go: seen.append("backward"))
-    layer.weight.register_post_accumulate_grad_hook(lambda p: seen.append("grad"))
-    x = X.npu().requires_grad_()
-    x.register_hook(lambda g: g * 0)
-
-    layer(x).sum().backward()
-
-    assert set(seen) == {"forward", "backward", "grad"}
-    assert x.grad.abs().sum().item() == 0
-
-
-def test_saved_tensors_hooks_and_save_on_cpu():
-    x = X.npu().requires_grad_()
-    with torch.autograd.graph.save_on_cpu():
-        y = x.exp()
-
-    y.sum().backward()
-
-    torch.testing.assert_close(x.grad.cpu(), X.exp())
 
 
 def test_anomaly_mode_names_the_function():

@@ -1,39 +1,8 @@
 """Moving a module moves its Parameters: nobody who holds one is left behind."""
 
-import copy
-
 import pytest
 import torch
-from step_loop import plain_loop
 from torch import nn
-
-from tests.ecosystem.both import alike
-
-
-class Tied(nn.Module):
-    """A language model's head shares the weight of its embedding."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(7, 4)
-        self.head = nn.Linear(4, 7, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, tokens):
-        return self.head(self.embedding(tokens))
-
-
-TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
-
-
-def losses(model, optimizer):
-    """Train three steps to tell the tokens that are given."""
-
-    def loss(answer, tokens):
-        return nn.functional.cross_entropy(answer.flatten(0, 1), tokens.flatten())
-
-    return plain_loop(model, optimizer, [(TOKENS, TOKENS)] * 3, loss_fn=loss)
-
 
 MOVES = [
     lambda m: m.npu(),
@@ -82,36 +51,6 @@ def test_a_lazy_module_moves_before_it_knows_its_shapes(move):
     assert all(p.grad.device.type == "npu" for p in model.parameters())
 
 
-def test_tied_weights_stay_tied():
-    torch.manual_seed(0)
-    model = Tied()
-
-    def trained(device):
-        own = copy.deepcopy(model).to(device)
-        assert own.head.weight is own.embedding.weight
-        assert len(list(own.parameters())) == 1
-        optimizer = torch.optim.SGD(own.parameters(), lr=0.5)
-        return torch.tensor(losses(own, optimizer))
-
-    alike(trained)
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
-def test_an_optimizer_made_before_the_move_trains_the_moved_parameters(kind):
-    torch.manual_seed(0)
-    model = Tied()
-
-    def trained(device):
-        own = copy.deepcopy(model)
-        optimizer = kind(own.parameters(), lr=0.1)
-        own.to(device)
-        losses(own, optimizer)
-        assert not torch.equal(own.head.weight.cpu(), model.head.weight)
-        return own.head.weight.detach()
-
-    alike(trained)
-
-
 def test_gradients_move_with_their_parameters():
     layer = nn.Linear(3, 2)
     layer(torch.ones(1, 3)).sum().backward()
@@ -150,16 +89,6 @@ def test_data_of_another_kind_is_refused():
     for other in (torch.ones(2, 2).to_sparse().npu(), torch.ones(2, 2, device="meta")):
         with pytest.raises(RuntimeError, match="incompatible tensor type"):
             p.data = other
-
-
-def test_a_hook_of_a_parameter_outlives_the_move():
-    layer = nn.Linear(2, 1, bias=False)
-    seen = []
-    layer.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad))
-
-    layer.to("npu")(torch.ones(1, 2, device="npu")).sum().backward()
-
-    assert [g.device.type for g in seen] == ["npu"]
 
 
 @pytest.fixture

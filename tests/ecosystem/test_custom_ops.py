@@ -1,7 +1,5 @@
 """Operators of torch.library that know nothing of npu, and how they come and go."""
 
-from __future__ import annotations
-
 import gc
 import re
 import threading

@@ -10,8 +10,6 @@ from torch import nn
 from torch.utils import dlpack
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.ecosystem.both import both
-
 
 def model():
     torch.manual_seed(0)
@@ -36,18 +34,6 @@ def test_jit(frontend, tmp_path):
     loaded = torch.jit.load(str(tmp_path / "m.pt"), map_location="npu")
 
     torch.testing.assert_close(loaded(IMAGE.npu()).cpu(), expected)
-
-
-def test_jit_control_flow():
-    @torch.jit.script
-    def run(x):
-        total = torch.zeros_like(x)
-        for i in range(3):
-            if bool(x.sum() > 0):
-                total += x * i
-        return total
-
-    both(run, torch.ones(3))
 
 
 def test_data_loader_with_workers_and_pinned_memory():

@@ -156,12 +156,6 @@ def test_transformer(training):
     both_modules(layer.train(training), torch.rand(2, 5, 8), mask)
 
 
-def test_transformer_decoder_and_whole():
-    model = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
-
-    both_modules(model, torch.rand(2, 4, 8), torch.rand(2, 3, 8))
-
-
 LENGTHS = [[[4], [2]], [[3], [2]], [[4], [4]]]
 
 

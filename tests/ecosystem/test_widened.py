@@ -46,34 +46,6 @@ def test_in_a_graph():
         assert counts.tolist() == [values.count(i) for i in range(4)]
 
 
-# A function of torch.nn.functional, and the shape of x.
-DIFFERENTIABLE = """
-avg_pool3d(x, 2) | 1, 2, 4, 4, 4
-multi_margin_loss(x, torch.tensor([1, 0, 2], device=x.device)) | 3, 4
-multilabel_margin_loss(x, torch.tensor([[1, 0, -1, 2]] * 3, device=x.device)) | 3, 4
-interpolate(x, (3, 3), mode="bilinear", antialias=True) | 1, 2, 6, 6
-"""
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("row", DIFFERENTIABLE.strip().splitlines())
-def test_training_in_16_bits(row, dtype):
-    call, shape = row.split(" | ")
-    torch.manual_seed(0)
-    values = torch.randn(eval(shape)).to(dtype)
-    results = []
-    for x in (values.npu(), values.float()):
-        out = eval(f"F.{call}", {"F": F, "torch": torch, "x": x.requires_grad_()})
-        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), x)])
-
-    within = 5e-3 if dtype == torch.float16 else 5e-2
-    for got, expected in zip(*results, strict=True):
-        assert got.dtype == dtype
-        torch.testing.assert_close(
-            got.cpu().float(), expected, rtol=within, atol=within
-        )
-
-
 def test_what_no_device_has_is_still_refused_in_the_words_of_cpu():
     for call in (torch.neg, torch.Tensor.sigmoid_):
         same(call, torch.ones(3, dtype=torch.bool))

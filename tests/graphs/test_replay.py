@@ -158,21 +158,6 @@ def test_the_memory_of_a_graph_that_is_gone_goes_back():
     assert torch.npu.memory_reserved() == before
 
 
-def test_an_error_of_a_replayed_kernel_names_node_and_line():
-    x = torch.rand(4, device="npu")
-    index = torch.tensor([0, 1], device="npu")
-    graph, _ = captured(lambda: x[index])
-    index.fill_(9)
-
-    graph.replay()
-    with pytest.raises(IndexError, match=r"node 0, aten::index.*test_replay.py:\d+"):
-        torch.npu.synchronize()
-    torch.npu.clear_error()
-    index.fill_(0)
-    graph.replay()
-    torch.npu.synchronize()
-
-
 def test_timing_events_are_nodes():
     x = torch.rand(100, 100, device="npu")
     begin, end = (torch.npu.Event(enable_timing=True) for _ in range(2))

@@ -1,7 +1,5 @@
 """What programs write around and into compiled functions."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -5,8 +5,6 @@ cpu. The gate has one of each kind, which follow from the seed; the rest wait fo
 night.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Suites that cost no imports: of torch, and of plugins that they do not need."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 

@@ -5,8 +5,6 @@ what changes nothing on a device that is not CUDA. A class of a device has the m
 of its base now: one that calls super(self.__class__, self) would call itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

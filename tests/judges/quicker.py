@@ -4,8 +4,6 @@ It goes through the metadata of all operators each time that it asks which versi
 torch they are of, which is nine tenths of what its generated tests take.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torchcts import op_metadata

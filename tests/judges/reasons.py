@@ -1,7 +1,5 @@
 """Why a test of others fails here: classes of failures, each with its sentence."""
 
-from __future__ import annotations
-
 import re
 
 # Patterns of "test: message", and why it is so. The first that fits counts.

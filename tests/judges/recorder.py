@@ -15,8 +15,6 @@ cpu they are run there in disguise: `device == "cpu"` and `torch.device(device).
 all the same.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -9,8 +9,6 @@
 the tests. Status 1 where one fails that docs/judges.json does not know of.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -5,8 +5,6 @@ test crashed; where a test says nothing for PATIENCE_S, it hangs and is killed. 
 others then go on in a new process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

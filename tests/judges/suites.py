@@ -1,7 +1,5 @@
 """The suites of others: where each comes from, and how it is run on a device."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

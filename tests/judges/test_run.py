@@ -1,7 +1,5 @@
 """Of small and wicked suites each test is told of, and what fails on npu alone."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a suite's process wrote down, and which part of a suite a test belongs to."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

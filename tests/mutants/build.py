@@ -4,8 +4,6 @@ Three builds: the core with its C++ suites; the same under ThreadSanitizer, wher
 memory orders are asked for; the extension.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -103,13 +101,13 @@ class Test:
 
 
 class Build:
-    def __init__(self, work: Path, python: bool, jobs: int) -> None:
+    def __init__(self, work: Path, jobs: int) -> None:
         # Builds lie in the copy as those of a clone lie in it, for ccache.
         self.work, self.tree = work, work / "tree"
         self.core_build, self.tsan_build, self.extension_build = (
             self.tree / "build" / name for name in ("core", "core-thread", "py")
         )
-        self.python, self.jobs = python, jobs
+        self.jobs = jobs
         self.seconds: dict[str, float] = {}
         self.reached: dict[str, set[int]] = {}  # by suite
         self.tests: dict[str, list[Test]] = {}  # by folder
@@ -136,7 +134,7 @@ class Build:
                 self._configure_all()
                 configured = True
             out = self._build(self.core_build, [f"{suite}_tests" for suite in suites])
-            if not out and self.python:
+            if not out:
                 out = self._build(self.extension_build, ["_C"])
             if not out:
                 break
@@ -145,9 +143,8 @@ class Build:
                 sys.exit(f"does not build, for no mutant's sake:\n{out[-4000:]}")
             refused |= more
             print(f"{len(more)} are refused by the compiler", flush=True)
-        if self.python:
-            (built,) = self.extension_build.rglob("_C.*.so")
-            shutil.copyfile(built, self.tree / "npu_dispatch" / built.name)
+        (built,) = self.extension_build.rglob("_C.*.so")
+        shutil.copyfile(built, self.tree / "npu_dispatch" / built.name)
         return refused
 
     def build_under_tsan(self, suites: Iterable[str]) -> None:
@@ -163,8 +160,6 @@ class Build:
 
     def _configure_all(self) -> None:
         self._configure(self.core_build, "-DNPU_CORE_ONLY=ON")
-        if not self.python:
-            return
         # By a path below the copy, as in a clone with an environment of its own.
         environment = self.tree / ".venv"
         if not environment.is_symlink():

@@ -1,7 +1,5 @@
 """Who is asked about a mutant, by the folder and the file that it is in."""
 
-from __future__ import annotations
-
 FOLDERS = ("taskqueue", "memory", "ops", "graph", "sanitizer", "distributed")
 # A folder stands for those that its tests are of, too.
 WITH = {"taskqueue": ("taskqueue", "engine", "interop", "placement", "observe")}

@@ -8,8 +8,6 @@ mistakes are compiled into one program (`plant`), each behind its number
 what it becomes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ the one that gets the answer: for each test its seconds, whether it passed, and 
 numbers it reached. What importing reaches is there under no name.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

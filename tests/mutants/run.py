@@ -2,8 +2,6 @@
 notice. `python -m tests.mutants.run --help`; tests/mutants/README.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import os
@@ -83,7 +81,7 @@ def noticed_by(build: Build, folder: str, number: int, mutant: mutate.Mutant) ->
             ok, out = build.suite(suite, number)
             if not ok:
                 return _first_failure(suite, out)
-    if not build.python or mutant.is_order:
+    if mutant.is_order:
         return ""
     ok, out = build.pytest(folder, number)
     return "" if ok else _first_failure("pytest", out)
@@ -115,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     numbers = {m: n for n, m in numbered.items()}
     paths = {(f, m.path) for (f, _), sample in samples.items() for m in sample}
     suites = sorted({s for place in paths for s in judges.suites_of(*place)})
-    build = Build(args.work, not args.no_python, args.jobs)
+    build = Build(args.work, args.jobs)
     build.numbers = len(numbered)
     refused = build.plant(numbered, suites)
     for suite in suites:
@@ -128,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
             build.build_under_tsan(under_tsan)
             for suite in under_tsan:
                 build.run_suite(f"{suite}:thread")
-        elif build.python:
+        else:
             build.run_pytest(folder)
         # What one does not use of its share of the time, the others have.
         now = time.monotonic()
@@ -144,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
             if time.monotonic() > until:
                 break
             judged[mutant] = _judged(build, folder, numbers[mutant], mutant)
-        if build.python and not orders:
+        if not orders:
             for mutant, row in judged.items():
                 if not row["by"] and time.monotonic() < until:
                     ok, out = build.pytest_all(folder, numbers[mutant])
@@ -206,7 +204,6 @@ def main() -> int:
         "--files", type=int, metavar="N", help="of so many files of each folder only"
     )
     parser.add_argument("--only", metavar="TEXT", help="in 'path:line: operator: ...'")
-    parser.add_argument("--no-python", action="store_true", help="C++ suites only")
     work = ROOT / "build" / "mutants"
     parser.add_argument("--work", type=lambda p: Path(p).resolve(), default=work)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

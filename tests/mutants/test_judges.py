@@ -1,7 +1,5 @@
 """Those that are asked about a mutant are there."""
 
-from __future__ import annotations
-
 from tests.mutants import judges
 from tests.search.report import ROOT
 

@@ -1,7 +1,5 @@
 """A program that is planned, and specs, for the tests of `npu-dispatch plan`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

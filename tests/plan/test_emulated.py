@@ -1,8 +1,6 @@
 """The emulated device: times against the formulas of its spec, and what it gives
 back. Times are those of its own clock, which timing events show."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

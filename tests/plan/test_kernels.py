@@ -1,8 +1,6 @@
 """Kernel times that are read from traces: to which operator a kernel belongs, and what
 is told of calls that were not measured."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Sequence

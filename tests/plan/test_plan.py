@@ -1,7 +1,5 @@
 """`npu-dispatch plan`: what it says of programs whose limits are known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`plan --ranks`: jobs of torchrun's of which one rank runs, against a topology."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

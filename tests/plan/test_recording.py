@@ -1,7 +1,5 @@
 """What is made of a recording: quiet steps, repeated steps, faster devices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st

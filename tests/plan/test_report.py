@@ -1,7 +1,5 @@
 """What a report advises, how its figures are written, and the page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

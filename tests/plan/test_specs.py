@@ -1,7 +1,5 @@
 """The specs of the package, and `npu-dispatch calibrate`, which writes one."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

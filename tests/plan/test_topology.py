@@ -1,7 +1,5 @@
 """What a topology says of collectives: by hand, against messages, and in itself."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Programs that use values which nobody has computed: they read zeros."""
 
-from __future__ import annotations
-
 import pytest
 
 PROGRAM = """

@@ -5,8 +5,6 @@ process runs all idioms of a file, after the redirect: in the middle of a progra
 an idiom leaves behind is there for the next.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

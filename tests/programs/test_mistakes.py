@@ -4,8 +4,6 @@ At least as much as on cuda. Ctrl-C in a wait: api/test_waits.py, at exit: stres
 fork of a process that uses the device, and what it sends: multiprocess/.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import pickle

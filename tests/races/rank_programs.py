@@ -5,8 +5,6 @@ finds it where only one does; what is made; two accesses, with what comes betwee
 before the second one.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Small programs, right and wrong, and exactly what the sanitizer says."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 

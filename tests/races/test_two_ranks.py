@@ -1,7 +1,5 @@
 """Programs of two ranks, right and wrong, and exactly what the sanitizer says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each variable, route and field that there is is described, and no other."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

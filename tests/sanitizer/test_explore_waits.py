@@ -1,7 +1,5 @@
 """Under chosen interleavings: graphs, awaits and external events."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -7,8 +7,6 @@ under any interleaving and no report; any other must be stopped at its first
 unordered step.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass

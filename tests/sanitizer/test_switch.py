@@ -110,16 +110,6 @@ def test_a_refused_launch_does_not_run_and_the_stream_goes_on():
         assert (x + 1).tolist() == [2.0] * 100
 
 
-def test_the_same_two_lines_are_one_report():
-    _sanitizer.enable_npu_sanitizer("report")
-    for _ in range(5):
-        race()
-        torch.npu.synchronize()
-
-    [report] = _sanitizer.reports()
-    assert report.count == 5
-
-
 def test_reports_and_costs_are_counted_where_other_processes_see_them():
     def counters():
         with StatsReader(segment_file()) as reader:

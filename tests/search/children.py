@@ -5,8 +5,6 @@ the device and has not computed with several threads, so that the child begins a
 program does, in milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import functools

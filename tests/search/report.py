@@ -5,8 +5,6 @@ finding what it is, the command that shows it again, and its file in
 out/findings/NAME/.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

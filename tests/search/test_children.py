@@ -1,7 +1,5 @@
 """A case that dies, hangs or raises is told of, and the others go on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

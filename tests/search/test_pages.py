@@ -1,7 +1,5 @@
 """What is kept of runs, what pages say of it, and what says best what a step did."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What searches leave: one report of one shape, findings as files, a last line."""
 
-from __future__ import annotations
-
 import json
 
 from tests.search.report import Report

@@ -1,7 +1,5 @@
 """What operators ask of the heap and of locks, and a heap that has nothing left."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Process exit, fork, Ctrl-C, threads, a full queue: no hang, no crash, no loss."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -83,18 +81,6 @@ for name, call in {FORKED_CALLS!r}.items():
 assert m(x).isfinite().all()
 """
     assert python(code).stdout == ""
-
-
-def test_a_child_forked_before_initialisation_may_use_the_device(python):
-    code = """
-import os, npu_dispatch, torch
-child = os.fork()
-if child == 0:
-    os._exit(0 if torch.ones(2, device="npu").sum().item() == 2 else 1)
-_, status = os.waitpid(child, 0)
-print(os.waitstatus_to_exitcode(status))
-"""
-    assert python(code).stdout.strip() == "0"
 
 
 def test_such_a_child_has_statistics_of_its_own_where_its_parent_had_some(python):
@@ -263,21 +249,6 @@ def test_a_full_queue_makes_the_caller_wait_and_loses_nothing():
 
     assert x.cpu().eq(12_000).all()
     assert after.full_waits > before.full_waits
-
-
-def test_many_streams_that_wait_for_each_other_make_progress():
-    streams = [torch.npu.Stream() for _ in range(6)]
-    x = torch.zeros(1000, device="npu")
-    torch.npu.synchronize()
-
-    for step in range(120):
-        here, before = streams[step % 6], streams[(step - 1) % 6]
-        here.wait_stream(before)
-        with torch.npu.stream(here):
-            x.add_(1)
-    torch.npu.synchronize()
-
-    assert x.cpu().eq(120).all()
 
 
 CALLS = 10_000

@@ -4,8 +4,6 @@ Each program prints "ready" when it works. One of ILL is well until it reads a l
 a rise of a counter is seen only where there was a smaller value before it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 _HEAD = """

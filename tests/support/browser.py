@@ -1,7 +1,5 @@
 """A headless Chromium, from the system's packages."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from pathlib import Path

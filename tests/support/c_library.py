@@ -1,7 +1,5 @@
 """Libraries and extension modules that tests write in C."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sysconfig

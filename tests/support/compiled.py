@@ -1,7 +1,5 @@
 """Compiled functions on the device beside the same functions on cpu."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -4,8 +4,6 @@
 interpreter that has its runtime (`sanitized_python.cpp`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A function that replays graphs of its own, without a compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ A comment right above a block says what is done with it:
     <!-- nightly: REASON -->      only a night does
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A program that replays a graph after an input of it was freed."""
 
-from __future__ import annotations
-
 # Its argument, if any, is the library of a pluggable allocator.
 REPLAYED_WITHOUT_INPUT = """
 import sys, torch

@@ -1,7 +1,5 @@
 """Who has touched device memory outside of a kernel, on the driver `guarded`."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

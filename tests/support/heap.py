@@ -1,7 +1,5 @@
 """What libc's heap has given out. Tests that ask have the mark `libc_heap`."""
 
-from __future__ import annotations
-
 import ctypes
 
 import torch

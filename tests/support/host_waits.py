@@ -1,7 +1,5 @@
 """Which host waits a call made."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

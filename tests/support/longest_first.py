@@ -5,8 +5,6 @@ run: what `make test` has left in `out/durations.json`, which `make nightly-docs
 copies.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

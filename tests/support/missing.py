@@ -4,8 +4,6 @@ What a machine or a sandbox does not let anybody test is skipped in CI, too: tho
 reasons, and no others, are in ALLOWED_IN_CI. tests/conftest.py sees to it.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Blocks that models are made of: each function makes one, and its input, on cpu."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Operators of PyTorch's OpInfo database with inputs of float32."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Knowing that a host thread waits, here or in a program, and acting on it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """A command in a world where other things are mounted, which nobody else sees."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """The live page over a feed of snapshots that a test writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Libraries that go in front of libc in a process that a test starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

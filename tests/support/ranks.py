@@ -1,7 +1,5 @@
 """Programs on several ranks, joined by a file: no port to choose."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import textwrap

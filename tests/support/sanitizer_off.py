@@ -1,7 +1,5 @@
 """The race sanitizer off for a test, whatever the run's own setting."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

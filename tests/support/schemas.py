@@ -1,7 +1,5 @@
 """What somebody else's types make of a file of ours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """A machine whose cores have sensors. Few virtual machines have any."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

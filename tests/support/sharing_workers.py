@@ -1,7 +1,5 @@
 """What the other processes of these tests do; they import it."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Streams for tests of captures: the pool goes round, and one of it captures."""
 
-from __future__ import annotations
-
 import torch
 
 

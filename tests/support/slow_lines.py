@@ -5,8 +5,6 @@ done: a test fails that takes it for granted that queued work is still under way
 or that a failure is not known yet.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

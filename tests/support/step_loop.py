@@ -1,7 +1,5 @@
 """The plain training loop that compile_step() stands for, and batches for both."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """What is in the files of timelines, in both formats."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

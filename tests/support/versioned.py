@@ -1,7 +1,5 @@
 """What holds for one version of torch alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from npu_dispatch.versions import TORCH_VERSION, TORCH_VERSIONS

@@ -5,8 +5,6 @@ only. This ends the whole process, with every thread's traceback, when a test
 has not ended long after its limit: also in its teardown, also in C++.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 from collections.abc import Iterator

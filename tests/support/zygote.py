@@ -8,8 +8,6 @@ as any interpreter does, but for what libraries loaded before it destroy last, w
 `_skip_last_destructors` explains. `interpreter.py` is its client.
 """
 
-from __future__ import annotations
-
 import builtins
 import ctypes
 import errno

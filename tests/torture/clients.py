@@ -4,8 +4,6 @@
 soon, and the service's memory before and after.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -18,6 +16,7 @@ from typing import Any
 
 from tests.torture import part
 
+SILENT = 400
 TOKEN = "torture-" + "t" * 24
 HOSTS = (
     b"",
@@ -143,7 +142,7 @@ class Clients:
         await asyncio.gather(*crowd)
 
 
-async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
+async def campaign(seconds: float, seed: int) -> dict[str, Any]:
     env = {**os.environ, "NPU_DISPATCH_SERVE_TOKEN": TOKEN}
     command = ("-m", "npu_dispatch", "serve", "--port", "0")
     service = await asyncio.create_subprocess_exec(
@@ -157,7 +156,7 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
         warm = rss(service.pid)
         clients.livez_s.clear()
         clients.answers = dict.fromkeys(clients.answers, 0)
-        await clients.run(seconds, silent)
+        await clients.run(seconds, SILENT)
         after = rss(service.pid)
         lived = service.returncode is None
     finally:
@@ -177,7 +176,7 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
     return {
         "seed": seed,
         **clients.answers,
-        "silent_clients": silent,
+        "silent_clients": SILENT,
         "livez_asked": len(times),
         "livez_median_ms": round(1e3 * times[len(times) // 2], 1),
         "livez_worst_ms": round(1e3 * times[-1], 1),
@@ -189,9 +188,8 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
 def main() -> None:
     part.main(
         __doc__,
-        lambda asked: asyncio.run(campaign(asked.seconds, asked.seed, asked.silent)),
+        lambda asked: asyncio.run(campaign(asked.seconds, asked.seed)),
         seconds=20,
-        options=lambda p: p.add_argument("--silent", type=int, default=400),
     )
 
 

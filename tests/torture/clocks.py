@@ -6,8 +6,6 @@ that was suspended: before one step, or before each. It starts itself again with
 stepping_clock.cpp in front of libc.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import itertools

@@ -5,8 +5,6 @@ refuse a file, in its own words; it may not end in any other error, nor hang, no
 take memory without bounds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

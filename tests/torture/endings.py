@@ -6,8 +6,6 @@ as by Ctrl-Z and a debugger, is watched meanwhile by its statistics: it is seen 
 stopped and nothing moves, and afterwards nothing is told that is not so.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ctypes

@@ -4,8 +4,6 @@
 with failing_calls.cpp in front of libc.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import ctypes

@@ -7,8 +7,6 @@ system. After each: what it has written is right, or it has raised at a line; no
 unfinished lies about; then it writes twice as if nothing had been.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -6,8 +6,6 @@ at places that are used. Dumps are small, so their bytes are tried as they are. 
 finding does not end it: each place is told once.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

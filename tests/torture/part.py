@@ -1,7 +1,5 @@
 """What every part of the campaign has: its options, its time, the sums of its cases."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ task of many arguments, random numbers, backward, a callback, waits of several
 kinds. On `cpu` it is the same arithmetic in order, which is what it should give.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ folder says what each part does. `--every` fails every call of a cold program, i
 place of the first and the last from each place in the code.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

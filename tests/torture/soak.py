@@ -4,8 +4,6 @@
 made and dropped, graphs, errors, the sanitizer on for every fourth round.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random

@@ -5,8 +5,6 @@ device: it begins cold, as a program does, and costs no import. It tells what it
 saw by one line of JSON, and must then come to its end by itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

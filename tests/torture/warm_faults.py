@@ -7,8 +7,6 @@ extension, in order from one that is drawn. After each: the right result or a ty
 error; then every stream is usable, and now and then the program works.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import random

@@ -4,8 +4,6 @@ A writer is made once, in a process that uses the device, and then writes as oft
 it is asked. Its check reads what it has written and says whether that is right.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

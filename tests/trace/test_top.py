@@ -1,7 +1,5 @@
 """`ps` and `top`: rows of figures, from outside."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 Once and with the smallest sizes, which measures nothing: bench/README.md.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What `make test-address` and `make test-thread` run with tells of a mistake."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

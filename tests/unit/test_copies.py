@@ -1,7 +1,5 @@
 """Copies, printing, and calls that the comparison of all operators does not make."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from held_stream import Held

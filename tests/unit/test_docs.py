@@ -6,8 +6,6 @@ small training, and PID or a number the processes that the page has started, in 
 order, or one that trains.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Each finding of `npu-dispatch doctor`, where what it finds is really so."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

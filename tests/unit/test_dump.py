@@ -1,7 +1,5 @@
 """What a process that hangs is doing, told from outside."""
 
-from __future__ import annotations
-
 import re
 from subprocess import PIPE
 

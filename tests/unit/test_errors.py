@@ -1,7 +1,5 @@
 """A failure stays an error of its stream until it is cleared, and names its line."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

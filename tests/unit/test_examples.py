@@ -1,7 +1,5 @@
 """The examples train and serve, and cpu and npu agree."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

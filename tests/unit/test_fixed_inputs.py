@@ -1,7 +1,5 @@
 """In the gate nothing is drawn that another run would draw otherwise."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -3,8 +3,6 @@
 Each program runs with a /dev/shm and a /run/user of its own; containers may share one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

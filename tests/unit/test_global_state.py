@@ -1,7 +1,5 @@
 """Switches of torch's that kernels read: those of the launch, and no hang."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from types import SimpleNamespace

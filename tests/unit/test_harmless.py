@@ -1,7 +1,5 @@
 """Programs that did not ask for the device are not harmed by its being installed."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 import zipapp

@@ -1,7 +1,5 @@
 """The tests' own machinery: skips that CI refuses, and limits that end a hang."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Whatever is queued comes first, and what they return is what cpu returns.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

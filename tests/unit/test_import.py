@@ -1,7 +1,5 @@
 """Importing: what it registers, loads and costs, and how it fails."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -1,7 +1,5 @@
 """A wait that ends early leaves what was queued, and its memory, as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import signal

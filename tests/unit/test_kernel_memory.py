@@ -1,7 +1,5 @@
 """Kernels find their results' memory, and keep large buffers for the next launch."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

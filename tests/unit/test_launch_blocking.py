@@ -1,9 +1,6 @@
 """Where launches block, the call that launches the failing work raises its error."""
 
-from __future__ import annotations
-
 import contextlib
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +9,7 @@ from held_stream import Held
 from open_waits import released_when_waiting
 
 from npu_dispatch import _C
+from tests.ecosystem.both import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -116,9 +114,7 @@ def test_a_block_concerns_its_thread_only_and_the_process_all():
     inside = []
 
     def look() -> None:
-        thread = threading.Thread(target=lambda: inside.append(_C.launch_blocks()))
-        thread.start()
-        thread.join()
+        in_threads(lambda: inside.append(_C.launch_blocks()))
 
     with torch.npu.launch_blocking():
         look()
@@ -144,9 +140,7 @@ def test_the_call_of_another_thread_raises(way: str):
             except IndexError as error:
                 raised.append(error)
 
-    thread = threading.Thread(target=launch)
-    thread.start()
-    thread.join()
+    in_threads(launch)
     assert len(raised) == 1
 
 

@@ -1,7 +1,5 @@
 """The layer table of the design: who may include or import whom."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

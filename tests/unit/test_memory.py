@@ -1,7 +1,5 @@
 """torch.npu memory: counters, and memory without a tensor."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Mutants of one file are one program, and each behind its number is itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

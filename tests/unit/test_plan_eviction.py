@@ -1,7 +1,5 @@
 """Known calls are given up when there are too many, and no sooner than may be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import heap

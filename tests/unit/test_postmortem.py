@@ -1,7 +1,5 @@
 """What is left of a process that was killed, what tells of it, and how it is called."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

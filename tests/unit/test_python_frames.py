@@ -4,8 +4,6 @@ python_frames.cpp reads the frames of interpreters whose layout it knows, and as
 the public API of others. Here it is compiled both ways into a module of its own.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Seeds, states, and numbers of many launches that are independent of each other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -142,8 +140,6 @@ def test_no_launch_repeats_another():
         assert (share - 0.5).abs().max().item() < 2.5 / count**0.5
 
 
-pytestmark = pytest.mark.nightly
-
 LAUNCHES, NUMBERS = 1 << 16, 16
 SIGMAS = 5
 
@@ -166,7 +162,10 @@ ORDERS: dict[str, Callable[[int], int] | None] = {
 }
 
 
-@pytest.fixture(scope="module", params=ORDERS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.nightly) for name in ORDERS],
+)
 def drawn(request: pytest.FixtureRequest) -> Tensor:
     return words(LAUNCHES, NUMBERS, ORDERS[request.param])
 
@@ -180,16 +179,10 @@ def is_uniform(values: Tensor, kinds: int) -> bool:
     return abs(statistic - freedom) < SIGMAS * math.sqrt(2 * freedom)
 
 
+@pytest.mark.nightly
 def test_no_launch_of_a_million_repeats_another():
     first = words(1_000_000, 2, None)
     assert len(torch.unique(first, dim=0)) == len(first)
-
-
-def test_each_bit_is_set_half_of_the_time(drawn):
-    limit = SIGMAS * 0.5 * math.sqrt(LAUNCHES)
-    for bit in range(32):
-        ones = (drawn >> bit & 1).sum(0)
-        assert (ones - LAUNCHES / 2).abs().max() < limit * 1.2, f"bit {bit}"
 
 
 @pytest.mark.parametrize("shift", [0, 8, 16, 24])
@@ -199,23 +192,9 @@ def test_bytes_are_uniform(drawn, shift):
 
 @pytest.mark.parametrize("apart", [1, 2, 7, 64, 4096])
 def test_pairs_of_launches_are_uniform(drawn, apart):
-    for shift in (0, 28):
+    for shift in range(0, 32, 4):
         nibbles = drawn >> shift & 0xF
         assert is_uniform(nibbles[:-apart] * 16 + nibbles[apart:], 256)
-
-
-@pytest.mark.parametrize("apart", [1, 2, 7, 64, 4096])
-def test_launches_do_not_correlate(drawn, apart):
-    u = drawn.double() / (1 << 32) - 0.5
-    product = (u[:-apart] * u[apart:]).mean().item() * 12
-    assert abs(product) < SIGMAS / math.sqrt((LAUNCHES - apart) * NUMBERS)
-
-
-def test_exclusive_ors_of_neighbours_have_half_of_their_bits(drawn):
-    different = drawn[1:] ^ drawn[:-1]
-    bits = sum((different >> bit & 1).sum().item() for bit in range(32))
-    total = different.numel() * 32
-    assert abs(bits - total / 2) < SIGMAS * 0.5 * math.sqrt(total)
 
 
 def test_birthdays_are_as_far_apart_as_they_should_be(drawn):

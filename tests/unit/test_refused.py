@@ -1,7 +1,5 @@
 """What cpu refuses is refused at the call; what other accelerators have, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

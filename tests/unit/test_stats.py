@@ -1,7 +1,5 @@
 """npu_dispatch.observe.segment, against segments written by hand and by the engine."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 import time

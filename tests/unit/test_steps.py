@@ -1,7 +1,5 @@
 """tools/steps.py: what came of each step, whatever came of those before it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,13 +1,10 @@
 """torch.npu streams: which one is current, and what waits for what."""
 
-from __future__ import annotations
-
-import threading
-
 import pytest
 import torch
 
 from npu_dispatch import npu
+from tests.ecosystem.both import in_threads
 
 
 def test_a_stream_is_a_torch_stream_on_its_device():
@@ -41,9 +38,7 @@ def test_set_stream_is_per_thread():
     stream, seen = torch.npu.Stream(), []
     torch.npu.set_stream(stream)
 
-    thread = threading.Thread(target=lambda: seen.append(torch.npu.current_stream()))
-    thread.start()
-    thread.join()
+    in_threads(lambda: seen.append(torch.npu.current_stream()))
 
     assert torch.npu.current_stream() == stream
     assert seen == [torch.npu.default_stream()]

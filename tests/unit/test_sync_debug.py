@@ -1,11 +1,8 @@
 """Hidden host waits are reported, forbidden and counted, by line."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect
-import threading
 import warnings
 
 import pytest
@@ -14,6 +11,7 @@ from held_stream import Held, held_stream
 from open_waits import released_when_waiting
 
 from npu_dispatch.npu.debugging.host_waits import set_process_rule
+from tests.ecosystem.both import in_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:set_sync_debug_mode is a prototype")
 HostSyncError, HostSyncWarning = torch.npu.HostSyncError, torch.npu.HostSyncWarning
@@ -267,9 +265,7 @@ def test_a_guard_concerns_its_thread_only():
     x = ready()
     found = []
     with torch.npu.sync_guard("error"):
-        thread = threading.Thread(target=lambda: found.append(x[2].item()))
-        thread.start()
-        thread.join()
+        in_threads(lambda: found.append(x[2].item()))
 
     assert found == [2]
 

@@ -3,8 +3,6 @@
 `make torture` damages files for as long as there is time (tests/torture).
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -1,7 +1,5 @@
 """A program in a child of the zygote cannot tell, and neither can its caller."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -112,13 +110,6 @@ gate.set()
     assert either(code).stdout == "end thread\nat exit\ncollected True\n"
 
 
-def test_standard_error_may_be_standard_output(either):
-    code = "import sys; print(1, flush=True); print(2, file=sys.stderr)"
-    done = either.start("-c", code, stdout=PIPE, stderr=subprocess.STDOUT)
-
-    assert done.communicate(timeout=60) == ("1\n2\n", None)
-
-
 def test_ctrl_c_and_terminate_reach_it(either):
     # Busy: a signal between two lines does not end a read that begins after it.
     code = """
@@ -188,25 +179,6 @@ print(random.random(), numpy.random.rand(), torch.rand(()).item())
     assert len(set(drawn[0])) == 3
 
 
-def test_children_run_at_once_and_have_statistics_of_their_own(python):
-    code = """
-import torch
-from npu_dispatch.observe.segment import segment_file
-torch.ones(1, device="npu")
-print(segment_file(), flush=True)
-input()
-"""
-    both = [python.start("-c", code, stdin=PIPE, stdout=PIPE) for _ in range(2)]
-    files = [process.stdout.readline().strip() for process in both]
-
-    assert [Path(file).exists() for file in files] == [True, True]
-    for process, file in zip(both, files, strict=True):
-        assert process.pid == int(file.rpartition("/")[2].partition("-")[0])
-        process.communicate("\n", timeout=60)
-        assert process.returncode == 0
-        assert not Path(file).exists()
-
-
 def test_what_this_process_does_is_not_the_childs(python, monkeypatch):
     python("pass")
     monkeypatch.setenv("SET_LATER", "1")
@@ -216,28 +188,6 @@ def test_what_this_process_does_is_not_the_childs(python, monkeypatch):
 
     assert "SET_LATER" in python(code).stdout
     assert "SET_LATER" not in python.run("-c", code, env=env).stdout
-
-
-def test_a_program_may_be_the_first_to_import_torch(importing_python):
-    code = """
-import sys
-before = "torch" in sys.modules
-import torch
-print(before, hasattr(torch, "npu"), torch.__spec__.loader.__class__.__name__)
-"""
-    loads = importing_python(code).stdout
-    loads_not = importing_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
-
-    assert loads.split() == ["False", "True", "SourceFileLoader"]
-    assert loads_not.split() == ["False", "False", "SourceFileLoader"]
-
-
-def test_the_variables_of_the_device_count(python):
-    code = "import torch; print(torch.npu.device_count())"
-
-    assert python(code, NPU_DISPATCH_DEVICES="3").stdout == "3\n"
-    off = python("import torch; print(hasattr(torch, 'npu'))", NPU_AUTOLOAD="0")
-    assert off.stdout == "False\n"
 
 
 def test_variables_that_were_read_at_the_start_are_refused(python):

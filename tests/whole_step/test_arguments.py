@@ -1,7 +1,5 @@
 """Wrong arguments raise at once: what was asked, what was found, what to do."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ Most steps are captured without Inductor, whose kernels are the business of
 tests/inductor; the loops run eagerly on npu.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from typing import Any

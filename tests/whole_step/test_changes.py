@@ -1,7 +1,5 @@
 """What programs change between steps reaches the next step."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import warnings

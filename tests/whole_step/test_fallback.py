@@ -1,7 +1,5 @@
 """What cannot be captured runs as the plain loop does, with a sentence about it."""
 
-from __future__ import annotations
-
 import logging
 import random
 import warnings

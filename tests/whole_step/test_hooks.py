@@ -1,7 +1,5 @@
 """Hooks run at each step: with one, a step runs as the plain loop does."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

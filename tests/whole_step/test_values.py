@@ -1,7 +1,5 @@
 """Each value of an argument has a graph of its own: by its type, and to the bit."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math
