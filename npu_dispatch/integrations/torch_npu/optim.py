@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from npu_dispatch.import_alias import refused_names
+
 __all__ = ["NpuFusedAdam", "NpuFusedAdamW", "NpuFusedSGD"]
 
 
@@ -32,3 +34,6 @@ class NpuFusedSGD(torch.optim.SGD):
 
     def __init__(self, params: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(params, *args, **{"foreach": True, **kwargs})
+
+
+__getattr__ = refused_names("torch_npu.optim")
