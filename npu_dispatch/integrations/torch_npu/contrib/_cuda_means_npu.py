@@ -49,6 +49,9 @@ def wrap(owner: Any, name: str) -> None:
 class _StandIn(type):
     """The type of a class that makes another's instances, which pass for its own."""
 
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(vars(cls)["real"], name)
+
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.real)  # type: ignore[attr-defined]
 
