@@ -29,6 +29,7 @@ from npu_dispatch.integrations.torch_npu._layouts import (
     npu_format_cast_,
 )
 from npu_dispatch.integrations.torch_npu._operators import OPERATORS
+from npu_dispatch.integrations.torch_npu.profiler import profiler as _profiler  # noqa: F401
 from npu_dispatch.npu import amp as amp, erase_stream
 from npu_dispatch.versions import TORCH_NPU_VERSION
 
