@@ -53,10 +53,10 @@ class _StandIn(type):
         return getattr(vars(cls)["real"], name)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.real)  # type: ignore[attr-defined]
+        return isinstance(instance, cls.real)
 
     def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.real)  # type: ignore[attr-defined]
+        return issubclass(other, cls.real)
 
 
 class AnyDevice(metaclass=_StandIn):

@@ -47,6 +47,12 @@ _NAME_THE_DEVICE = (
     "torch.distributed.checkpoint.filesystem",
 )
 _TUNABLE = ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled")
+_ATTENTION = ("cudnn", "efficient", "flash")
+_WORKSPACES = (
+    "blas_workspace_size",
+    "cublas_workspace_size",
+    "cublaslt_workspace_size",
+)
 _CUDA_GRAPH = torch.cuda.CUDAGraph
 
 
@@ -106,10 +112,6 @@ def _refuse(module: Any, names: str, why: str) -> None:
 
 def _no(*args: Any, **kwargs: Any) -> bool:
     return False
-
-
-def _no_bytes(*args: Any) -> int:
-    return 0
 
 
 def _get_device_capability(device: Any = None) -> tuple[int, int]:
@@ -274,14 +276,6 @@ def _begin_allocate_to_pool(device: int, mempool_id: tuple[int, int]) -> None:
     _C.begin_pool(device, number, pool.plugged.get(number, 0))
 
 
-def _end_allocate_to_pool(device: int, mempool_id: tuple[int, int]) -> None:
-    _C.end_pool(device)
-
-
-def _release_pool(device: int, mempool_id: tuple[int, int]) -> None:
-    _C.release_pool(device, mempool_id[1])
-
-
 def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls it: Dynamo knows each object under one name."""
     return lambda *args, **kwargs: function(*args, **kwargs)
@@ -294,7 +288,7 @@ _IN_C: dict[str, Callable[..., Any]] = {
     "_cuda_clearCublasWorkspaces": lambda: None,  # products keep no workspace
     "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
     "_cuda_emptyCache": npu.empty_cache,
-    "_cuda_endAllocateToPool": _end_allocate_to_pool,
+    "_cuda_endAllocateToPool": lambda device, mempool_id: _C.end_pool(device),
     "_cuda_exchangeDevice": npu._exchange_device,
     "_cuda_getCurrentRawStream": _current_raw_stream,
     "_cuda_getDevice": npu.current_device,
@@ -303,7 +297,7 @@ _IN_C: dict[str, Callable[..., Any]] = {
     "_cuda_isCurrentStreamCapturing": npu.is_current_stream_capturing,
     "_cuda_isInBadFork": npu._is_in_bad_fork,
     "_cuda_maybeExchangeDevice": npu._maybe_exchange_device,
-    "_cuda_releasePool": _release_pool,
+    "_cuda_releasePool": lambda device, its_id: _C.release_pool(device, its_id[1]),
     "_cuda_setDevice": npu.set_device,
     "_cuda_setStream": _set_stream,
     "_cuda_synchronize": npu.synchronize,
@@ -338,12 +332,8 @@ def _replacements() -> dict[Any, dict[str, Any]]:
         cuda.streams: {"ExternalStream": _ExternalStream},
         cuda.tunable: dict.fromkeys(_TUNABLE, _no),
         backends: {
-            "blas_workspace_size": _no_bytes,
-            "can_use_cudnn_attention": _no,
-            "can_use_efficient_attention": _no,
-            "can_use_flash_attention": _no,
-            "cublas_workspace_size": _no_bytes,
-            "cublaslt_workspace_size": _no_bytes,
+            **{f"can_use_{name}_attention": _no for name in _ATTENTION},
+            **dict.fromkeys(_WORKSPACES, lambda *args: 0),
             "cufft_plan_cache": _PlanCaches(),
             "is_built": lambda: True,
             "preferred_blas_library": _Library(
