@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
+from opcode import opmap
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.metadata import Distribution, DistributionFinder
 
-__all__ = ["add", "after_import", "is_alias", "remove"]
+__all__ = ["add", "after_import", "is_alias", "refused_names", "remove"]
 
 
 class _Loader:
@@ -148,3 +149,21 @@ def remove(alias: str) -> None:
 def is_alias(name: str) -> bool:
     """Return whether `name` is one that add() made."""
     return name in _finder.modules
+
+
+def refused_names(module: str) -> Callable[[str], Any]:
+    """Return a module's __getattr__, which names the page of the names that exist.
+
+    It raises AttributeError. In `from module import name` it raises ImportError,
+    because the interpreter replaces an AttributeError there by its own text.
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        text = f"{module}.{name} is not supported: docs/torch_npu.md lists the names"
+        caller = sys._getframe(1)
+        while caller.f_code.co_name == "__getattr__" and caller.f_back:
+            caller = caller.f_back  # a module's that calls this one
+        imports = caller.f_code.co_code[caller.f_lasti] == opmap["IMPORT_FROM"]
+        raise ImportError(text) if imports else AttributeError(text)
+
+    return __getattr__

@@ -18,6 +18,7 @@ from npu_dispatch.errors import (
     HostSyncError,
     HostSyncWarning,
 )
+from npu_dispatch.import_alias import refused_names
 
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += [
@@ -28,6 +29,7 @@ __all__ += [
     "default_generators",
 ]
 _compiler: Callable[[], Any] | None = None
+_refuse = refused_names("torch.npu")
 
 
 def _compile_with(register: Callable[[], Any]) -> None:
@@ -50,7 +52,7 @@ def __getattr__(name: str) -> Any:
         return _load(name)
     if name == "Scheduling" and _compiler:
         return _compiler()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _refuse(name)
 
 
 def __dir__() -> list[str]:

@@ -12,10 +12,13 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.import_alias import refused_names
 from npu_dispatch.npu.runtime import own_names
 from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.devices import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
+
+_refuse = refused_names("torch.npu.random")
 
 
 def _generator(device: Device) -> torch.Generator:
@@ -34,7 +37,7 @@ def _generators() -> list[torch.Generator]:
 def __getattr__(name: str) -> Any:
     if name == "default_generators":
         return tuple(_generators())
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _refuse(name)
 
 
 def get_rng_state(device: Device = "npu") -> torch.Tensor:

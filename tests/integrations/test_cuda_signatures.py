@@ -91,7 +91,31 @@ assert cuda.is_bf16_supported()
 plus = cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x + 1; }")
 assert plus(torch.ones(2, device="cuda")).tolist() == [2, 2]
 assert cuda._exchange_device(1) == 0 and cuda._exchange_device(0) == 1
+# What Megatron's graphs, random trackers and memory snapshots call.
+handle, own = cuda.graph_pool_handle(), torch._C
+own._cuda_beginAllocateCurrentThreadToPool(0, handle)
+y = torch.zeros(4, device="cuda")
+own._cuda_endAllocateToPool(0, handle)
+z = torch.zeros(4, device="cuda")
+[segment] = [s for s in cuda.memory_snapshot() if s["segment_pool_id"] == handle]
+place, bytes = segment["address"], segment["total_size"]
+assert place <= y.data_ptr() < place + bytes and segment["active_size"] == 512
+assert not place <= z.data_ptr() < place + bytes
+y = None
+own._cuda_releasePool(0, handle)
+assert all(s["segment_pool_id"] != handle for s in cuda.memory_snapshot())
+assert all(hasattr(torch.Generator, n) for n in ("clone_state", "graphsafe_get_state"))
+assert not hasattr(own, "_cuda_setRNGState")
+cuda.memory._record_memory_history(
+    True, trace_alloc_max_entries=3, trace_alloc_record_context=True
+)
+y = [torch.zeros(4, device="cuda") for _ in range(5)]
+history = cuda.memory._snapshot()["device_traces"][0]
+assert [bool(entry["frames"]) for entry in history] == [True] * 3, history
+cuda.memory._record_memory_history(False)
 for refused, word in (
+    (lambda: own._cuda_getAllocatorBackend(), "torch_npu.md"),
+    (lambda: own._cuda_beginAllocateToPool(0, handle), "use_mem_pool"),
     (lambda: cuda.Event(external=True), "ExternalEvent"),
     (lambda: cuda._compile_kernel("__global__ void f(float* x){}", "f"), "kernels"),
     (lambda: cuda.get_device_properties(0).shared_memory_per_multiprocessor, "GPU"),

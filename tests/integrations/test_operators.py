@@ -97,6 +97,42 @@ def init_routing(x, rows, experts, active):
     return x[chosen], torch.from_numpy(places), experts.flatten()[order]
 
 
+def routing(x, experts, active_expert_range, **how):
+    first, last = active_expert_range
+    experts = experts.numpy().ravel()
+    keys = np.where((first <= experts) & (experts < last), experts, last)
+    order = np.argsort(keys, kind="stable")
+    places = order
+    if how.get("row_idx_type", 0) == 0:
+        own = order[: (keys < last).sum()]
+        places = np.full(len(keys), -1)
+        places[own] = np.arange(len(own))
+    tokens = np.bincount(keys, minlength=last + 1)[first:last]
+    if how.get("expert_tokens_num_type", 0) == 0:
+        tokens = tokens.cumsum()
+    rows = x[order // (len(keys) // len(x))]
+    scale = how.get("scale", torch.zeros(len(x)))
+    if how.get("quant_mode", -1) == 1:
+        of_rows = scale[np.minimum(keys[order], last - 1) - first]
+        rows, scale = dynamic_quant(rows, of_rows)
+    else:
+        scale = scale[order // (len(keys) // len(x))]
+    return rows, torch.tensor(places).int(), torch.from_numpy(tokens), scale
+
+
+def overlaps(boxes, others, mode=0):
+    found = torch.zeros(len(others), len(boxes))
+    for i, (left, top, right, bottom) in enumerate(others.tolist()):
+        for j, (x1, y1, x2, y2) in enumerate(boxes.tolist()):
+            width = max(0, min(right, x2) - max(left, x1))
+            height = max(0, min(bottom, y2) - max(top, y1))
+            area = (right - left) * (bottom - top)
+            if mode == 0:
+                area += (x2 - x1) * (y2 - y1) - width * height
+            found[i, j] = width * height / area
+    return found
+
+
 def finalize(rows, skip1, skip2, bias, scales, places, experts, mode):
     n, k = scales.shape
     rows = rows.flatten(0, -2)
@@ -138,6 +174,15 @@ def grouped(x, weight, **how):
             parts.append(x[begin:end] @ weight[i] + bias[i].to(x.dtype))
         begin = end
     return [torch.cat(parts)] if how["split_item"] == 3 else parts
+
+
+def grouped_int8(x, weight, bias, scale, per_token_scale, group_list, **how):
+    found, begin = [], 0
+    for i, end in enumerate(group_list.tolist()):
+        product = x[0][begin:end].double() @ weight[0][i].double() + bias[0][i]
+        found.append(product * scale[0][i] * per_token_scale[0][begin:end, None])
+        begin = end
+    return [torch.cat(found).to(how["output_dtype"])]
 
 
 def one_by_one(x, weight, bias):
@@ -186,6 +231,24 @@ def behind(q, k, v, **_):
 
 def below(q, k, v, **_):
     return attention(q, k, v, CAUSAL)
+
+
+def inference(q, k, v, softmax_lse_flag=False, hidden=None, **_):
+    hidden = BEHIND if hidden is None else hidden
+    heads = [x.float().unflatten(-1, (2, -1)).transpose(1, 2) for x in (q, k)]
+    scores = heads[0] @ heads[1].mT * 0.5
+    sums = scores.masked_fill(hidden, float("-inf")).logsumexp(-1, keepdim=True)
+    return attention(q, k, v, hidden), sums if softmax_lse_flag else torch.zeros(1)
+
+
+def inference_by_token(q, k, v, **_):
+    parts = []
+    for begin, end in ((0, 3), (3, 7)):
+        whole = [x[begin:end].flatten(1)[None] for x in (q, k, v)]
+        hidden = torch.ones(end - begin, end - begin, dtype=torch.bool).triu(1)
+        found, sums = inference(*whole, softmax_lse_flag=True, hidden=hidden)
+        parts.append((found[0].unflatten(-1, (2, -1)), sums[0].transpose(0, 1)))
+    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
 
 
 EXPERTS = torch.tensor([[2, 0], [1, 2], [0, 1], [2, 1]], dtype=torch.int32)
@@ -276,6 +339,30 @@ hidden = {"actual_seq_lengths": [4, 6], **twice}
 case("incre_flash_attention", behind, token, prompt, prompt + 1, **hidden)
 hidden = {"atten_mask": BEHIND[:, 0, 0], **twice}
 case("incre_flash_attention", behind, token, prompt, prompt + 1, **hidden)
+fused, twice = "fused_infer_attention_score", {"num_heads": 2, "scale": 0.5}
+hidden = {"actual_seq_lengths_kv": [4, 6], "softmax_lse_flag": True, **twice}
+case(fused, inference, prompt, prompt, randn(2, 6, 8), **hidden)
+hidden = {"atten_mask": BEHIND[:, 0, 0], **twice}
+case(fused, inference, token, prompt, prompt + 1, **hidden)
+ends = {"actual_seq_lengths": [3, 7], "actual_seq_lengths_kv": [3, 7]}
+by_token = {"input_layout": "TND", "sparse_mode": 3, "softmax_lse_flag": True, **twice}
+case(fused, inference_by_token, *(randn(7, 2, 4) for _ in range(3)), **by_token, **ends)
+factors = [[ints(128, *n, low=-128, dtype=torch.int8)] for n in ((7, 5), (3, 5, 6))]
+how = {"scale": [randn(3, 6)], "per_token_scale": [randn(7)], "group_list": ENDS}
+how |= {"bias": [ints(999, 3, 6)], "split_item": 3, "output_dtype": torch.float32}
+case("grouped_matmul", grouped_int8, *factors, **how)
+routed = {"expert_num": 4, "active_expert_range": [1, 3]}
+chosen = ints(4, 5, 2)
+case("moe_init_routing_v2", routing, randn(5, 8), chosen, **routed)
+routed["expert_tokens_num_type"] = 1
+scale = {"scale": randn(5), "row_idx_type": 1}
+case("moe_init_routing_v2", routing, randn(5, 8), chosen, **routed, **scale)
+scale = {"scale": randn(2, 8), "quant_mode": 1}
+case("moe_init_routing_v2", routing, randn(5, 8), chosen, **routed, **scale)
+corners = [randn(5, 2), randn(3, 2)]
+corners = [torch.cat((x, x + randn(*x.shape).abs() + 0.1), 1) for x in corners]
+case("iou", overlaps, *corners)
+case("iou", overlaps, *corners, mode=1)
 
 every_case = pytest.mark.parametrize(
     ("name", "formula", "args", "kwargs"),
@@ -284,7 +371,8 @@ every_case = pytest.mark.parametrize(
 )
 # Their results are integers, or of one type alone.
 EXACT = {"npu_one_hot", "npu_dtype_cast", "npu_quantize", "npu_dynamic_quant"}
-EXACT |= {"npu_quant_matmul", "npu_moe_compute_expert_tokens"}
+EXACT |= {"npu_quant_matmul", "npu_moe_compute_expert_tokens", "npu_iou"}
+EXACT |= {"npu_moe_init_routing_v2"}
 
 
 def mapped(value: Any, change: Any) -> Any:
@@ -423,6 +511,7 @@ npu_dtype_cast(self, dtype)
 npu_dynamic_quant(input, *, smooth_scales=None, group_index=None, dst_type=None)
 npu_fast_gelu(self)
 npu_gelu(self, *, approximate='none')
+npu_iou(bboxes, gtboxes, mode=0)
 npu_linear(input, weight, bias=None)
 npu_moe_compute_expert_tokens(sorted_expert_for_source_row, num_expert)
 npu_moe_finalize_routing(expanded_permuted_rows, skip1, skip2, bias, scales, \
@@ -492,6 +581,16 @@ X, W8 = torch.ones(2, 4), torch.ones(4, 2, dtype=torch.int8)
         ),
         (lambda: torch_npu.npu_quantize(X, X, None, torch.quint4x2), "value of dtype"),
         (lambda: torch_npu.npu_quant_matmul(X, W8, X), "takes int8"),
+        (
+            lambda: torch_npu.npu_moe_init_routing_v2(
+                X, MIXED.view(2, 4), quant_mode=0
+            ),
+            "value of quant_mode",
+        ),
+        (
+            lambda: torch_npu.npu_fused_infer_attention_score(X, X, X, query_rope=X),
+            "value of query_rope",
+        ),
         (lambda: torch_npu.npu_quant_matmul(W8, W8, W8), "value of scale"),
         (
             lambda: torch_npu.npu_incre_flash_attention(X, X, X, block_table=X),

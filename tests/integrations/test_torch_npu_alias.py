@@ -22,6 +22,7 @@ import torch_npu.amp, torch_npu.profiler, torch_npu.utils, torch_npu.distributed
 from torch_npu.contrib import module, Prefetcher
 from torch_npu.contrib.function import matmul_transpose
 from torch_npu.utils.collect_env import get_cann_version
+from torch_npu.profiler.profiler import analyse
 from torch_npu.testing.testcase import TestCase
 from torch_npu.testing.common_utils import create_common_tensor
 import torch.npu.random

@@ -155,7 +155,11 @@ def test_modules_that_torch_has_are_torchs():
 @pytest.mark.parametrize(
     "owner",
     [
+        torch.npu,
+        torch.npu.random,
         torch_npu,
+        torch_npu._C,
+        torch_npu.optim,
         profiler,
         torch_npu.utils,
         torch_npu.distributed,
@@ -166,6 +170,9 @@ def test_modules_that_torch_has_are_torchs():
 )
 def test_other_names_of_the_vendors_name_the_page(owner):
     assert not hasattr(owner, "npu_no_such")
-    with pytest.raises(AttributeError, match=r"^torch_npu.*no_such .*torch_npu\.md"):
+    sentence = r"^torch[_.]npu.*no_such .*torch_npu\.md"
+    with pytest.raises(AttributeError, match=sentence):
         owner.npu_no_such
+    with pytest.raises(ImportError, match=sentence):
+        exec(f"from {owner.__name__} import npu_no_such")
     assert all(hasattr(owner, name) for name in getattr(owner, "__all__", ()))

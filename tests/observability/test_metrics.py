@@ -13,6 +13,7 @@ import struct
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from npu_dispatch.observe.segment import OFFSETS, Histogram
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.render import negotiate
 from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.observe.serve.telemetry import Telemetry
 
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
 OPEN_2 = "application/openmetrics-text; version=2.0.0"
@@ -135,6 +137,27 @@ def test_names_kinds_and_labels_are_those_of_the_table(
 
     assert {name: found.get(name) for name in wanted} == wanted
     assert found.keys() - wanted.keys() == {"process"}
+
+
+# Of groups, of operators with --ops, and of living threads.
+ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)"
+
+
+def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, ghost):
+    with Processes(directory=moved_segment(ghost)) as processes:
+        scrapes = Scrapes(processes, ranked=True, per_stream=True)
+        telemetry = Telemetry()
+        telemetry.note("/metrics", "GET", 200, 1)
+        body = scrapes.answer("", telemetry.families)[0].decode()
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    table = page.read_text().partition("## Alerts")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line[:3] == "| `"]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    exported = set(re.findall(r"^# TYPE npu_dispatch_(\w+)", body, re.M))
+
+    assert exported - named == set()
+    assert [n for n in named - exported if not re.match(ELSEWHERE, n)] == []
 
 
 def test_text_and_openmetrics_have_the_same_series(write_segment, ghost):

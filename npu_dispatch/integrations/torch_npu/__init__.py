@@ -9,6 +9,7 @@ npu_... are compositions of torch's; torch.ops.npu has them too.
 from __future__ import annotations
 
 from npu_dispatch import npu as npu
+from npu_dispatch.import_alias import refused_names
 from npu_dispatch.integrations.torch_npu import (
     _C as _C,
     _attention as _attention,
@@ -27,7 +28,8 @@ from npu_dispatch.integrations.torch_npu._layouts import (
     npu_format_cast,
     npu_format_cast_,
 )
-from npu_dispatch.integrations.torch_npu._operators import OPERATORS, refused_names
+from npu_dispatch.integrations.torch_npu._operators import OPERATORS
+from npu_dispatch.integrations.torch_npu.profiler import profiler as _profiler  # noqa: F401
 from npu_dispatch.npu import amp as amp, erase_stream
 from npu_dispatch.versions import TORCH_NPU_VERSION
 

@@ -16,6 +16,7 @@ from npu_dispatch.integrations.torch_npu._operators import (
 )
 
 __all__ = [
+    "npu_fused_infer_attention_score",
     "npu_fusion_attention",
     "npu_incre_flash_attention",
     "npu_prompt_flash_attention",
@@ -90,96 +91,149 @@ def npu_fusion_attention(
     return result, most, total, query.new_empty(0), 0, 0, 0
 
 
+def _tensors(names: str) -> str:
+    return "".join(f"Tensor? {name}=None, " for name in names.split())
+
+
+_QUERY_KEY_VALUE = "(Tensor query, Tensor key, Tensor value, *, "
+_INFERENCE = (
+    "SymInt[]? actual_seq_lengths=None, int num_heads=1, str input_layout='BSH', "
+    "int num_key_value_heads=0, "
+)
+_QUANTIZATION = "quant_scale1 quant_scale2 quant_offset2 "
+
+
+def _infer(
+    name: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    next_tokens: int = _NEVER,
+    atten_mask: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None,
+    actual_seq_lengths_kv: Sequence[int] | None = None,
+    num_heads: int = 1,
+    pre_tokens: int = _NEVER,
+    input_layout: str = "BSH",
+    sparse_mode: int = 0,
+    num_key_value_heads: int = 0,
+    inner_precise: int = 0,
+    block_size: int = 0,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return attention and the logarithms of the sums of its exponentials."""
+    by_token = input_layout == "TND"
+    if sparse_mode == 3 and not by_token:  # its band would depend on the lengths
+        others["actual_seq_lengths_kv"] = actual_seq_lengths_kv
+    refuse(name, **others)
+    length = 2 if input_layout == "BNSD" else 1
+    if atten_mask is None:
+        pre_tokens = next_tokens = _NEVER
+    elif query.shape[length] == 1:
+        atten_mask = atten_mask.reshape(atten_mask.shape[0], 1, 1, -1)
+    elif atten_mask.dim() == 3:
+        atten_mask = atten_mask[:, None]
+    if not by_token:
+        atten_mask = _no_padding(atten_mask, key, length, actual_seq_lengths_kv)
+    found, most, total, *_ = npu_fusion_attention(
+        *(query, key, value, num_heads, input_layout),
+        atten_mask=atten_mask,
+        scale=scale,
+        pre_tockens=pre_tokens,
+        next_tockens=next_tokens,
+        sparse_mode=sparse_mode,
+        actual_seq_qlen=actual_seq_lengths,
+        actual_seq_kvlen=actual_seq_lengths_kv,
+    )
+    return found, (most + total.log())[..., :1]
+
+
 @operator_of(
-    "(Tensor query, Tensor key, Tensor value, *, Tensor? padding_mask=None, "
-    "Tensor? atten_mask=None, Tensor? pse_shift=None, "
-    "SymInt[]? actual_seq_lengths=None, Tensor? deq_scale1=None, "
-    "Tensor? quant_scale1=None, Tensor? deq_scale2=None, Tensor? quant_scale2=None, "
-    "Tensor? quant_offset2=None, int num_heads=1, float scale_value=1.0, "
-    "int pre_tokens=2147483647, int next_tokens=0, str input_layout='BSH', "
-    "int num_key_value_heads=0, SymInt[]? actual_seq_lengths_kv=None, "
-    "int sparse_mode=0) -> Tensor"
+    _QUERY_KEY_VALUE
+    + _INFERENCE
+    + _tensors(
+        _QUANTIZATION + "pse_shift atten_mask dequant_scale1 dequant_scale2 "
+        "antiquant_scale antiquant_offset key_antiquant_scale key_antiquant_offset "
+        "value_antiquant_scale value_antiquant_offset block_table query_padding_size "
+        "kv_padding_size key_shared_prefix value_shared_prefix query_rope key_rope "
+        "key_rope_antiquant_scale"
+    )
+    + "SymInt[]? actual_seq_lengths_kv=None, SymInt[]? actual_shared_prefix_len=None, "
+    "float scale=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, "
+    "int sparse_mode=0, int inner_precise=0, int block_size=0, int antiquant_mode=0, "
+    "int key_antiquant_mode=0, int value_antiquant_mode=0, "
+    "bool softmax_lse_flag=False) -> (Tensor, Tensor)"
+)
+def npu_fused_infer_attention_score(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float = 1.0,
+    softmax_lse_flag: bool = False,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return attention, and with softmax_lse_flag the softmax's log-sum-exp, else 0."""
+    name = "npu_fused_infer_attention_score"
+    found, logarithm = _infer(name, query, key, value, scale, **others)
+    return found, logarithm if softmax_lse_flag else logarithm.new_zeros(1)
+
+
+@operator_of(
+    _QUERY_KEY_VALUE
+    + _INFERENCE
+    + _tensors(
+        _QUANTIZATION + "padding_mask atten_mask pse_shift deq_scale1 deq_scale2"
+    )
+    + "SymInt[]? actual_seq_lengths_kv=None, float scale_value=1.0, "
+    "int pre_tokens=2147483647, int next_tokens=0, int sparse_mode=0) -> Tensor"
 )
 def npu_prompt_flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    atten_mask: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    num_heads: int = 1,
     scale_value: float = 1.0,
-    pre_tokens: int = _NEVER,
     next_tokens: int = 0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    sparse_mode: int = 0,
     **others: Any,
 ) -> Tensor:
     """Return attention of whole prompts; rows of padding are undefined.
 
     Without a mask, sparse_mode 0 lets every query see every key.
     """
-    if sparse_mode == 3:  # its band would depend on the lengths
-        others["actual_seq_lengths_kv"] = actual_seq_lengths_kv
-    refuse("npu_prompt_flash_attention", **others)
-    if atten_mask is None:
-        pre_tokens = next_tokens = _NEVER
-    elif atten_mask.dim() == 3:
-        atten_mask = atten_mask[:, None]
-    return npu_fusion_attention(
-        *(query, key, value, num_heads, input_layout),
-        atten_mask=_no_padding(atten_mask, key, input_layout, actual_seq_lengths_kv),
-        scale=scale_value,
-        pre_tockens=pre_tokens,
-        next_tockens=next_tokens,
-        sparse_mode=sparse_mode,
-    )[0]
+    name = "npu_prompt_flash_attention"
+    return _infer(name, query, key, value, scale_value, next_tokens, **others)[0]
 
 
 @operator_of(
-    "(Tensor query, Tensor key, Tensor value, *, Tensor? padding_mask=None, "
-    "Tensor? atten_mask=None, Tensor? pse_shift=None, "
-    "SymInt[]? actual_seq_lengths=None, Tensor? antiquant_scale=None, "
-    "Tensor? antiquant_offset=None, Tensor? block_table=None, "
-    "Tensor? dequant_scale1=None, Tensor? quant_scale1=None, "
-    "Tensor? dequant_scale2=None, Tensor? quant_scale2=None, "
-    "Tensor? quant_offset2=None, Tensor? kv_padding_size=None, int num_heads=1, "
-    "float scale_value=1.0, str input_layout='BSH', int num_key_value_heads=0, "
-    "int block_size=0, int inner_precise=1) -> Tensor"
+    _QUERY_KEY_VALUE
+    + _INFERENCE
+    + _tensors(
+        _QUANTIZATION + "padding_mask atten_mask pse_shift antiquant_scale "
+        "antiquant_offset block_table dequant_scale1 dequant_scale2 kv_padding_size"
+    )
+    + "float scale_value=1.0, int block_size=0, int inner_precise=1) -> Tensor"
 )
 def npu_incre_flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    atten_mask: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    num_heads: int = 1,
     scale_value: float = 1.0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    block_size: int = 0,
-    inner_precise: int = 1,
+    actual_seq_lengths: Sequence[int] | None = None,
     **others: Any,
 ) -> Tensor:
     """Return attention of one new token per sequence to the keys before it."""
-    refuse("npu_incre_flash_attention", **others)
-    if atten_mask is not None:
-        atten_mask = atten_mask.reshape(atten_mask.shape[0], 1, 1, -1)
-    return npu_fusion_attention(
-        *(query, key, value, num_heads, input_layout),
-        atten_mask=_no_padding(atten_mask, key, input_layout, actual_seq_lengths),
-        scale=scale_value,
-    )[0]
+    others["actual_seq_lengths_kv"] = actual_seq_lengths
+    name = "npu_incre_flash_attention"
+    return _infer(name, query, key, value, scale_value, **others)[0]
 
 
 def _no_padding(
-    mask: Tensor | None, key: Tensor, layout: str, lengths: Sequence[int] | None
+    mask: Tensor | None, key: Tensor, dim: int, lengths: Sequence[int] | None
 ) -> Tensor | None:
     """Return a mask that also hides the keys behind each sequence's length."""
     if lengths is None:
         return mask
-    places = torch.arange(key.shape[2 if layout == "BNSD" else 1], device=key.device)
+    places = torch.arange(key.shape[dim], device=key.device)
     ends = torch.tensor(list(lengths), device=key.device)
     hidden = places >= ends[:, None, None, None]
     return hidden if mask is None else hidden | mask.bool()

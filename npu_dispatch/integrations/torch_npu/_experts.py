@@ -13,6 +13,11 @@ from npu_dispatch.integrations.torch_npu._operators import (
     operator_of,
     refuse,
 )
+from npu_dispatch.integrations.torch_npu._quantized import (
+    int_product,
+    npu_dynamic_quant,
+    scaled,
+)
 
 
 @operator
@@ -50,6 +55,63 @@ def npu_moe_init_routing(
     places = torch.zeros_like(places).scatter(0, sources.long(), places)
     chosen = sources[: min(active_num, tokens) * k] % tokens
     return x.index_select(0, chosen), places, experts
+
+
+@operator_of(
+    "(Tensor x, Tensor expert_idx, *, Tensor? scale=None, Tensor? offset=None, "
+    "int active_num=-1, int expert_capacity=-1, int expert_num=-1, "
+    "int drop_pad_mode=0, int expert_tokens_num_type=0, "
+    "bool expert_tokens_num_flag=False, int quant_mode=-1, "
+    "int[2] active_expert_range=[], int row_idx_type=0, int? x_dtype=None) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
+)
+def npu_moe_init_routing_v2(
+    x: Tensor,
+    expert_idx: Tensor,
+    scale: Tensor | None = None,
+    active_num: int = -1,
+    expert_capacity: int = -1,
+    expert_num: int = -1,
+    expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False,
+    quant_mode: int = -1,
+    active_expert_range: Sequence[int] = (),
+    row_idx_type: int = 0,
+    **others: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return tokens in the order of experts, their places, counts, and their scales.
+
+    active_expert_range: the first expert of this device, and the one behind its last;
+    tokens of others are behind theirs. row_idx_type: 0 returns each choice's place,
+    or -1 where its expert is another device's, 1 each place's choice.
+    expert_tokens_num_type: 0 returns where the rows of each expert end, 1 how many it
+    has. quant_mode: -1 returns tokens as they are, 1 as npu_dynamic_quant does.
+    """
+    kind = expert_tokens_num_type
+    others["expert_tokens_num_type"] = None if kind in (0, 1) else kind
+    others["quant_mode"] = None if quant_mode in (-1, 1) else quant_mode
+    refuse("npu_moe_init_routing_v2", **others)
+    first, last = active_expert_range or (0, expert_num)
+    experts = expert_idx.flatten()
+    own = (experts >= first) & (experts < last)
+    experts, order = experts.masked_fill(~own, last).sort(stable=True)
+    numbers = torch.arange(first, last, dtype=experts.dtype, device=x.device)
+    ends = torch.searchsorted(experts, numbers, right=True)
+    tokens = ends.diff(prepend=ends.new_zeros(1)) if kind == 1 else ends
+    places = order.int()
+    if row_idx_type == 0:
+        places = order.argsort().int().masked_fill(~own, -1)
+    chosen = order // expert_idx.shape[1]
+    rows = x.index_select(0, chosen)
+    if quant_mode == 1:
+        if scale is not None and scale.shape[0] != 1:
+            scale = scale[(experts - first).clamp_max(last - first - 1)]
+        rows, scales = npu_dynamic_quant(rows, smooth_scales=scale)
+    elif scale is None:
+        scales = x.new_zeros(len(order), dtype=torch.float32)
+    else:
+        scales = scale.index_select(0, chosen)
+    return rows, places, tokens, scales
 
 
 @operator
@@ -162,21 +224,25 @@ def npu_grouped_matmul(
     act_type: int | None = 0,
     tuning_config: Sequence[int] | None = None,
     output_dtype: torch.dtype | None = None,
+    scale: Sequence[Tensor] | None = None,
+    per_token_scale: Sequence[Tensor] | None = None,
     **others: Any,
 ) -> list[Tensor]:
-    """Return x @ weight + bias of each group, of floating-point numbers.
+    """Return x @ weight + bias of each group.
 
     Without group_list, the lists of x and weight are the groups. Else the one x is
     divided: its rows, or with group_type 2 its columns and weight's rows. group_list
     says where groups end or, with group_list_type 1, how large they are; rows behind
     the last are zero. split_item: 2 and 3 return one tensor; 0 and 1 return one per
-    group, for which the call waits for group_list.
+    group, for which the call waits for group_list. scale and per_token_scale: the
+    factors of products of int8, which need group_list.
     """
     others["act_type"] = act_type or None
     others["group_list_type"] = group_list_type if group_list_type == 2 else None
     refuse("npu_grouped_matmul", **others)
     whole = split_item in (2, 3)
     if group_list is None:
+        refuse("npu_grouped_matmul", scale=scale, per_token_scale=per_token_scale)
         products = [a @ b for a, b in zip(x, weight, strict=True)]
         if bias is not None:
             products = [a + b for a, b in zip(products, bias, strict=True)]
@@ -186,10 +252,17 @@ def npu_grouped_matmul(
         groups = torch.as_tensor(group_list, device=rows.device)
         ends = groups.cumsum(0) if group_list_type == 1 else groups
         product = _product(rows, _one(weight), ends)
-        if bias is not None:
-            places = torch.arange(product.shape[0], device=rows.device)
-            group = torch.searchsorted(ends, places, right=True)
-            product = product + _one(bias)[group.clamp_max(len(ends) - 1)]
+        places = torch.arange(rows.shape[0], device=rows.device)
+        group = torch.searchsorted(ends, places, right=True).clamp_max(len(ends) - 1)
+        bias_of_rows = None if bias is None else _one(bias)[group]
+        if scale is not None:
+            tokens = None if per_token_scale is None else per_token_scale[0]
+            product = scaled(
+                *("npu_grouped_matmul", product, _one(scale)[group], tokens),
+                *(bias_of_rows, None, output_dtype),
+            )
+        elif bias_of_rows is not None:
+            product = product + bias_of_rows
         products = [product] if whole else _split(product, ends)
     return products if output_dtype is None else [p.to(output_dtype) for p in products]
 
@@ -211,15 +284,20 @@ def _product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
     A kernel of its own, because the caller need not wait for where groups end.
     """
-    product = x.new_zeros(_shape(x, weight, ends))
+    product = x.new_zeros(_shape(x, weight, ends), dtype=_sums(x.dtype))
+    multiply = int_product if x.dtype == torch.int8 else torch.matmul
     begin = 0
     for i, end in enumerate(ends.tolist()):
         if weight.dim() == 3:
-            product[begin:end] = x[begin:end] @ weight[i]
+            product[begin:end] = multiply(x[begin:end], weight[i])
         else:
-            product[i] = x[:, begin:end] @ weight[begin:end]
+            product[i] = multiply(x[:, begin:end], weight[begin:end])
         begin = end
     return product
+
+
+def _sums(dtype: torch.dtype) -> torch.dtype:
+    return torch.int32 if dtype == torch.int8 else dtype
 
 
 def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> list[int]:
@@ -235,7 +313,7 @@ def _shape(x: Tensor, weight: Tensor, ends: Tensor) -> list[int]:
 
 @_product.register_fake
 def _(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    return x.new_empty(_shape(x, weight, ends))
+    return x.new_empty(_shape(x, weight, ends), dtype=_sums(x.dtype))
 
 
 def _save(ctx: Any, inputs: Any, output: Tensor) -> None:

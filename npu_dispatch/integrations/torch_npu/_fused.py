@@ -223,3 +223,20 @@ def npu_one_hot(
     places = torch.arange(depth, device=self.device, dtype=self.dtype)
     on = (self.unsqueeze(-1) == places).movedim(-1, num_classes)
     return torch.where(on, float(on_value), float(off_value))
+
+
+@operator
+def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
+    """Return the overlap of each of gtboxes, by rows, with each of bboxes.
+
+    A box is (x1, y1, x2, y2). mode: 0 divides by the area of both, 1 by that of the
+    box in gtboxes.
+    """
+    boxes, others = bboxes.float(), gtboxes.float()[:, None]
+    begin = torch.maximum(boxes[:, :2], others[..., :2])
+    end = torch.minimum(boxes[:, 2:], others[..., 2:])
+    overlap = (end - begin).clamp_min(0).prod(-1)
+    area = (others[..., 2:] - others[..., :2]).prod(-1)
+    if mode == 0:
+        area = area + (boxes[:, 2:] - boxes[:, :2]).prod(-1) - overlap
+    return (overlap / (area + 1e-7)).to(bboxes.dtype)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["OPERATORS", "operator", "operator_of", "refuse", "refused_names"]
+__all__ = ["OPERATORS", "operator", "operator_of", "refuse"]
 
 PAGE = "docs/torch_npu.md"
 OPERATORS: dict[str, Callable[..., Any]] = {}
@@ -51,14 +51,3 @@ def refuse(name: str, **arguments: object) -> None:
             raise RuntimeError(
                 f"{name} does not support this value of {argument} here: see {PAGE}"
             )
-
-
-def refused_names(module: str) -> Callable[[str], Any]:
-    """Return a module's __getattr__: every other name of the vendor's is refused."""
-
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        raise AttributeError(
-            f"{module}.{name} is not supported here: {PAGE} lists the names that are"
-        )
-
-    return __getattr__

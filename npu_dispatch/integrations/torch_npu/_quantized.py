@@ -84,11 +84,31 @@ def npu_quant_matmul(
         raise RuntimeError(
             f"npu_quant_matmul takes int8, but got {x1.dtype} and {x2.dtype}"
         )
-    refuse("npu_quant_matmul", scale=None if scale.is_floating_point() else scale.dtype)
-    if x2.dim() == 2:
-        product = torch._int_mm(x1.flatten(0, -2), x2).view(*x1.shape[:-1], -1)
-    else:
-        product = x1.int() @ x2.int()
+    product = int_product(x1, x2)
+    return scaled(
+        "npu_quant_matmul", product, scale, pertoken_scale, bias, offset, output_dtype
+    )
+
+
+def int_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the product of int8 as int32."""
+    if weight.dim() == 2:
+        found = torch._int_mm(x.flatten(0, -2), weight)
+        return found.view(*x.shape[:-1], weight.shape[-1])
+    return x.int() @ weight.int()
+
+
+def scaled(
+    name: str,
+    product: Tensor,
+    scale: Tensor,
+    pertoken_scale: Tensor | None,
+    bias: Tensor | None,
+    offset: Tensor | None,
+    dtype: torch.dtype | None,
+) -> Tensor:
+    """Return (product + bias) * scale * pertoken_scale + offset."""
+    refuse(name, scale=None if scale.is_floating_point() else scale.dtype)
     early = bias is not None and bias.dtype == torch.int32
     if bias is not None and early:
         product = product + bias
@@ -97,9 +117,9 @@ def npu_quant_matmul(
         found = found * pertoken_scale[..., None]
     for late in (None if early else bias, offset):
         found = found if late is None else found + late.float()
-    if output_dtype in (None, torch.int8, torch.int32):
-        return _rounded(found, output_dtype or torch.int8)
-    return found.to(output_dtype)
+    if dtype in (None, torch.int8, torch.int32):
+        return _rounded(found, dtype or torch.int8)
+    return found.to(dtype)
 
 
 def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:

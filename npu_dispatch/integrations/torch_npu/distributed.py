@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.distributed import is_available
 
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from npu_dispatch.import_alias import refused_names
 
 __all__ = ["is_available", "is_hccl_available"]
 

@@ -97,7 +97,12 @@ def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     _C.replace_allocator(allocator.allocator()._handle)
 
 
+# The handles of the pools' own allocators.
+plugged: dict[int, int] = {}
+
+
 def _release(number: int, devices: set[int]) -> None:
+    plugged.pop(number, None)
     for index in devices:
         _C.release_pool(index, number)
 
@@ -130,6 +135,8 @@ class MemPool:
         # graph_pool_handle() and NPUGraph.pool() count by it, too.
         self._number = _C.new_graph_pool()
         self._allocator = allocator
+        if allocator is not None:
+            plugged[self._number] = allocator._handle
         self._rules = use_on_oom, not no_split
         self._devices: set[int] = set()
         self._contexts = 0
@@ -184,9 +191,7 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     expect(pool, MemPool, "pool")
     index = resolve(device)
     pool._enter(index)
-    _C.begin_pool(
-        index, pool._number, pool._allocator._handle if pool._allocator else 0
-    )
+    _C.begin_pool(index, pool._number, plugged.get(pool._number, 0))
     try:
         yield
     finally:

@@ -14,4 +14,4 @@ __all__ = ["function", "module"]
 
 def __getattr__(name: str) -> Any:
     """Return what is in one of the two."""
-    return getattr(function if hasattr(function, name) else module, name)
+    return getattr(function if name in vars(function) else module, name)

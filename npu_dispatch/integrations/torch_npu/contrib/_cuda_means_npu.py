@@ -49,11 +49,14 @@ def wrap(owner: Any, name: str) -> None:
 class _StandIn(type):
     """The type of a class that makes another's instances, which pass for its own."""
 
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(vars(cls)["real"], name)
+
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.real)  # type: ignore[attr-defined]
+        return isinstance(instance, cls.real)
 
     def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.real)  # type: ignore[attr-defined]
+        return issubclass(other, cls.real)
 
 
 class AnyDevice(metaclass=_StandIn):

@@ -1,7 +1,9 @@
-"""What torch.cuda's modules say where the npu has no function of that name.
+"""What CUDA's names in torch say where the npu has no function of that name.
 
 Where a program asks what CUDA can do, the answer says what the npu can do, in
-CUDA's numbers. What only a GPU can do raises an error of one sentence.
+CUDA's numbers. What only a GPU can do raises an error of one sentence. The names are
+those of torch.cuda, torch.backends.cuda, and those of torch._C that torch's own code
+and libraries call.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parallel import comm as parallel_comm
 
-from npu_dispatch import npu
+from npu_dispatch import _C, npu
 from npu_dispatch.config import Config
-from npu_dispatch.npu import legacy
+from npu_dispatch.import_alias import refused_names
+from npu_dispatch.npu import comm, legacy
 from npu_dispatch.npu.graphs import callables
+from npu_dispatch.npu.memory import history, pool
 from npu_dispatch.npu.runtime import devices
 from npu_dispatch.npu.streams import external
 from npu_dispatch.npu.vendor import npu_runtime
@@ -35,6 +40,19 @@ _CUDA_VERSION = "12.6"
 _NCCL_VERSION = (2, 10, 3)
 
 
+# The modules that have torch's function for the name of the device in use.
+_NAME_THE_DEVICE = (
+    "torch._utils",
+    "torch.nn.parallel.data_parallel",
+    "torch.distributed.checkpoint.filesystem",
+)
+_TUNABLE = ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled")
+_ATTENTION = ("cudnn", "efficient", "flash")
+_WORKSPACES = (
+    "blas_workspace_size",
+    "cublas_workspace_size",
+    "cublaslt_workspace_size",
+)
 _CUDA_GRAPH = torch.cuda.CUDAGraph
 
 
@@ -92,7 +110,7 @@ def _refuse(module: Any, names: str, why: str) -> None:
         setattr(module, name, refuse)
 
 
-def _no(*args: Any) -> bool:
+def _no(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
@@ -155,7 +173,7 @@ def _caching_allocator_disabled() -> Iterator[None]:
     yield
 
 
-def _is_one_of_each_device(tensors: Any) -> bool:
+def _one_per_device(tensors: Any) -> bool:
     """Return whether nccl could take these: dense tensors, each on another npu."""
     plain = all(
         t.device.type == "npu" and not t.is_sparse and t.is_contiguous()
@@ -182,6 +200,156 @@ class _SparseType(type):
 
 def _sparse_type(name: str, dtype: torch.dtype) -> type:
     return _SparseType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+
+
+def _record_memory_history(enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
+    """Record as torch.npu's does, or for a bool as torch's older function did."""
+    if isinstance(enabled, bool):
+        _record_as_before(enabled, *args, **kwargs)
+    else:
+        history._record_memory_history(enabled, *args, **kwargs)
+
+
+def _record_as_before(
+    enabled: bool,
+    record_context: bool = True,
+    trace_alloc_max_entries: int = 1,
+    trace_alloc_record_context: bool = False,
+    device: Any = None,
+    record_context_cpp: bool = False,
+    **others: Any,
+) -> None:
+    stacks = "state" if record_context else None
+    history._record_memory_history(
+        "all" if enabled else None,
+        "all" if trace_alloc_record_context else stacks,
+        max_entries=trace_alloc_max_entries,
+        **others,
+    )
+
+
+class _PlanCaches:
+    """The npu's Fourier transforms keep no plans, so each device's cache is empty."""
+
+    size = 0
+    max_size = 0
+
+    def clear(self) -> None:
+        """Do nothing: there is no plan."""
+
+    def __getitem__(self, device: Any) -> _PlanCaches:
+        return self
+
+
+class _Library:
+    """preferred_linalg_library and the like, which only return what was chosen."""
+
+    def __init__(self, function: Any, names: dict[str, Any]) -> None:
+        self._function, self._names = function, names
+        self._chosen = function()
+
+    def __call__(self, backend: Any = None) -> Any:
+        if isinstance(backend, str):
+            if backend not in self._names:
+                return self._function(backend)  # which says what there is
+            self._chosen = self._names[backend]
+        elif backend is not None:
+            self._chosen = backend
+        return self._chosen
+
+
+class _AllocatorState:
+    """The type of CUDA's allocator checkpoints, of which the npu makes none."""
+
+
+def _current_raw_stream(device: int) -> int:
+    return npu.current_stream(device).npu_stream
+
+
+def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+    npu.set_stream(npu.Stream(stream_id=stream_id, device_index=device_index))
+
+
+def _begin_allocate_to_pool(device: int, mempool_id: tuple[int, int]) -> None:
+    number = mempool_id[1]
+    _C.hold_pool(device, number, False, True)
+    _C.begin_pool(device, number, pool.plugged.get(number, 0))
+
+
+def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls it: Dynamo knows each object under one name."""
+    return lambda *args, **kwargs: function(*args, **kwargs)
+
+
+_IN_C: dict[str, Callable[..., Any]] = {
+    # Called with device, bytes asked for, bytes of the device, bytes of it free.
+    "_cuda_attach_out_of_memory_observer": _C.attach_out_of_memory_observer,
+    "_cuda_beginAllocateCurrentThreadToPool": _begin_allocate_to_pool,
+    "_cuda_clearCublasWorkspaces": lambda: None,  # products keep no workspace
+    "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+    "_cuda_emptyCache": npu.empty_cache,
+    "_cuda_endAllocateToPool": lambda device, mempool_id: _C.end_pool(device),
+    "_cuda_exchangeDevice": npu._exchange_device,
+    "_cuda_getCurrentRawStream": _current_raw_stream,
+    "_cuda_getDevice": npu.current_device,
+    "_cuda_getDeviceCount": npu.device_count,
+    "_cuda_init": npu.init,
+    "_cuda_isCurrentStreamCapturing": npu.is_current_stream_capturing,
+    "_cuda_isInBadFork": npu._is_in_bad_fork,
+    "_cuda_maybeExchangeDevice": npu._maybe_exchange_device,
+    "_cuda_releasePool": lambda device, its_id: _C.release_pool(device, its_id[1]),
+    "_cuda_setDevice": npu.set_device,
+    "_cuda_setStream": _set_stream,
+    "_cuda_synchronize": npu.synchronize,
+}
+
+
+def _replacements() -> dict[Any, dict[str, Any]]:
+    """Return what replaces names of torch, by the module that has them."""
+    cuda: Any = torch.cuda
+    backends: Any = torch.backends.cuda
+    return {
+        torch.version: {"cuda": _CUDA_VERSION},
+        cuda: {
+            "_cudart": _Cudart(),
+            "ExternalStream": _ExternalStream,
+            "current_solver_handle": npu.current_blas_handle,
+            "device_memory_used": _device_memory_used,
+            "get_device_capability": _get_device_capability,
+            "get_device_properties": _get_device_properties,
+            "get_stream_from_external": _get_stream_from_external,
+            "is_bf16_supported": _is_bf16_supported,
+            "is_tf32_supported": _no,
+        },
+        cuda.amp.common: {"amp_definitely_not_available": _no},
+        cuda.graphs: {"make_graphed_callables": callables.make_graphed_callables},
+        cuda.memory: {
+            "_record_memory_history": _record_memory_history,
+            "caching_allocator_disabled": _caching_allocator_disabled,
+            "caching_allocator_enable": _caching_allocator_enable,
+        },
+        cuda.nccl: {"version": lambda: _NCCL_VERSION, "is_available": _one_per_device},
+        cuda.streams: {"ExternalStream": _ExternalStream},
+        cuda.tunable: dict.fromkeys(_TUNABLE, _no),
+        backends: {
+            **{f"can_use_{name}_attention": _no for name in _ATTENTION},
+            **dict.fromkeys(_WORKSPACES, lambda *args: 0),
+            "cufft_plan_cache": _PlanCaches(),
+            "is_built": lambda: True,
+            "preferred_blas_library": _Library(
+                backends.preferred_blas_library, backends._BlasBackends
+            ),
+            "preferred_linalg_library": _Library(
+                backends.preferred_linalg_library, backends._LinalgBackends
+            ),
+        },
+        torch._C: {
+            "__getattr__": refused_names("torch._C"),
+            "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
+            **{name: _apart(ours) for name, ours in _IN_C.items()},
+        },
+        parallel_comm: {name: getattr(comm, name) for name in comm.__all__},
+    }
 
 
 def _modules() -> dict[str, ModuleType]:
@@ -222,23 +390,14 @@ def replace_where_imported(before: dict[str, Any]) -> None:
 
 
 def fill_in() -> None:
-    """Replace the functions of torch.cuda that torch.npu has not."""
+    """Replace the names of CUDA that torch.npu has not."""
+    for module, names in _replacements().items():
+        for name, ours in names.items():
+            setattr(module, name, ours)
     cuda: Any = torch.cuda
-    version: Any = torch.version
-    version.cuda = _CUDA_VERSION
-    cuda._cudart = _Cudart()
-    cuda.get_device_capability = _get_device_capability
-    cuda.get_device_properties = _get_device_properties
-    cuda.device_memory_used = _device_memory_used
-    cuda.get_stream_from_external = _get_stream_from_external
-    cuda.is_bf16_supported = _is_bf16_supported
-    cuda.current_solver_handle = npu.current_blas_handle
-    cuda.is_tf32_supported = _no
-    cuda.ExternalStream = cuda.streams.ExternalStream = _ExternalStream
-    cuda.graphs.make_graphed_callables = callables.make_graphed_callables
-    cuda.amp.common.amp_definitely_not_available = _no
-    cuda.memory.caching_allocator_enable = _caching_allocator_enable
-    cuda.memory.caching_allocator_disabled = _caching_allocator_disabled
+    for name in _NAME_THE_DEVICE:
+        if loaded := sys.modules.get(name):
+            loaded._get_available_device_type = lambda: "npu"  # type: ignore[attr-defined]
     for name, dtype in (("Float", torch.complex64), ("Double", torch.complex128)):
         storage = legacy._storage(f"Complex{name}", dtype)
         setattr(cuda, f"Complex{name}Storage", storage)
@@ -246,10 +405,18 @@ def fill_in() -> None:
         if hasattr(cuda.sparse, f"{name}Tensor"):
             made = _sparse_type(f"{name}Tensor", dtype)
             setattr(cuda.sparse, f"{name}Tensor", made)
-    _fill_in_nccl(cuda.nccl)
-    _fill_in_tunable(cuda.tunable)
+    _refuse(
+        cuda.nccl,
+        "all_gather all_reduce broadcast reduce reduce_scatter init_rank unique_id",
+        "NCCL is of GPUs; use torch.cuda.comm between devices of one process and "
+        "torch.distributed between processes",
+    )
+    _refuse_tuning(cuda.tunable)
     _refuse_hooks(cuda.graphs)
     no_files = "files on GPUDirect Storage are not supported on the npu"
+    own: Any = torch._C
+    threads = "memory of one thread goes to a pool: use torch.cuda.use_mem_pool()"
+    _refuse(own, "_cuda_beginAllocateToPool", threads)
     _refuse(cuda, "_compile_kernel", "the npu's kernels are this machine's code")
     _refuse(cuda.gds, "gds_register_buffer gds_deregister_buffer", no_files)
     _refuse(cuda.gds.GdsFile, "__init__", no_files)
@@ -264,17 +431,6 @@ def fill_in() -> None:
     )
 
 
-def _fill_in_nccl(nccl: Any) -> None:
-    nccl.version = lambda: _NCCL_VERSION
-    nccl.is_available = _is_one_of_each_device
-    _refuse(
-        nccl,
-        "all_gather all_reduce broadcast reduce reduce_scatter init_rank unique_id",
-        "NCCL is of GPUs; use torch.cuda.comm between devices of one process and "
-        "torch.distributed between processes",
-    )
-
-
 def _refuse_hooks(graphs: Any) -> None:
     """Refuse what torch 2.14 calls at points of a graph's life, by functions in C."""
     hooks = [n for n in vars(graphs) if re.fullmatch(r"register_graph_\w+_hook", n)]
@@ -286,13 +442,11 @@ def _refuse_hooks(graphs: Any) -> None:
         )
 
 
-def _fill_in_tunable(tunable: Any) -> None:
-    for name in ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"):
-        setattr(tunable, name, _no)
+def _refuse_tuning(tunable: Any) -> None:
     switches = ("enable", "tuning_enable", "record_untuned_enable")
     why = "the npu has one implementation of each product, so there is none to choose"
-    others = [n for n in tunable.__all__ if not n.endswith("is_enabled")]
-    _refuse(tunable, " ".join(n for n in others if n not in switches), why)
+    others = [n for n in tunable.__all__ if n not in (*_TUNABLE, *switches)]
+    _refuse(tunable, " ".join(others), why)
     for name in switches:
         refuse = _refusal(f"torch.cuda.tunable.{name}", why)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from npu_dispatch.import_alias import refused_names
 
 roll = torch.roll
 dropout_with_byte_mask = functional.dropout

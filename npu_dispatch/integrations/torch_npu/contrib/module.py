@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from npu_dispatch import npu
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from npu_dispatch.import_alias import refused_names
 
 Mish = nn.Mish
 SiLU = Swish = nn.SiLU

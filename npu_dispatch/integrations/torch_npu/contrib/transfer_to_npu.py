@@ -5,9 +5,9 @@ program names a "cuda" device in torch's constructors, `.to()`, `.cuda()`, autoc
 GradScaler or torch.load, the npu is meant. This holds for the whole process, and
 cannot be undone.
 
-_cuda_names has what torch.cuda has and torch.npu has not. _cuda_private has what torch
-itself calls in torch._C, _cuda_compiled what torch.compile asks. _cuda_users has what
-torch does with "cuda" beside tensors: files, profiles, scripts.
+_cuda_names has what torch.cuda has and torch.npu has not, _cuda_compiled what
+torch.compile asks. _cuda_users has what torch does with "cuda" beside tensors: files,
+profiles, scripts.
 
 The type of a device is then "npu", so a program that compares it with "cuda" takes
 its other branch.
@@ -26,10 +26,8 @@ from torch.utils._device import _device_constructors
 
 from npu_dispatch import npu
 from npu_dispatch.integrations.torch_npu.contrib import (
-    _cuda_backends,
     _cuda_compiled,
     _cuda_names,
-    _cuda_private,
     _cuda_sanitizer,
     _cuda_users,
 )
@@ -164,8 +162,6 @@ def _transfer() -> None:
     torch.cuda.amp.autocast = _autocast  # type: ignore
     torch.cuda.amp.GradScaler = npu.amp.GradScaler  # type: ignore
     _cuda_names.fill_in()
-    _cuda_backends.fill_in()
-    _cuda_private.fill_in()
     _cuda_compiled.fill_in()
     _cuda_users.fill_in()
     _cuda_names.replace_where_imported(before)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from npu_dispatch.import_alias import refused_names
 from npu_dispatch.integrations.torch_npu.utils.collect_env import get_cann_version
 
 __all__ = [

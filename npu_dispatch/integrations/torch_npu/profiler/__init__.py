@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerAction as ProfilerAction, schedule as schedule
 
-from npu_dispatch.integrations.torch_npu._operators import refused_names
+from npu_dispatch.import_alias import refused_names
 
 
 class ProfilerActivity:
