@@ -26,7 +26,6 @@ from typing import Any
 import click
 import tables
 from _load import Load
-from _rows import TABLES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import libraries
@@ -38,7 +37,7 @@ GOALS = tomllib.loads((HERE / "goals.toml").read_text())
 # Count instructions for half an hour, the same each time: they run if they are named.
 BY_NAME_ONLY = ("sanitizer_instructions", "launch_profile")
 # What README.md shows has all runs that are asked for; other files have fewer.
-FRONT = {row.bench for row in TABLES["front"][1]}
+FRONT = {row.bench for row in tables.TABLES["front"][1]}
 RUNS_OF_OTHERS = 2
 QUICK_RUNS = 2
 MOST_S = 1200  # of a run
@@ -55,10 +54,7 @@ LIBRARIES = {
 }
 # What a figure depends on. Tables change no figure.
 SOURCES = ("csrc", "npu_dispatch", "bench", "examples")
-WRITERS = (
-    *("run_all.py", "tables.py", "_errors.py", "_row.py", "_rows.py"),
-    "_page_rows.py",
-)
+WRITERS = ("run_all.py", "tables.py", "_errors.py")
 SUFFIXES = (".py", ".cpp", ".h", ".cmake", ".in", ".txt", ".pyi")
 
 

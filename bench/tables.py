@@ -1,7 +1,7 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py), or one of WRITTEN; nobody types what is there. Within a
+table of tables.toml, or one of WRITTEN; nobody types what is there. Within a
 sentence, a median stands between `<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
 """
 
@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _errors import errors
-from _rows import TABLES
 from _scale import scale
 
 from npu_dispatch.plan.topology import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from pages import filled, line
+import pages
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of which figures are published.
@@ -43,6 +44,33 @@ PAGES = (
     "docs/performance.md",
     "docs/plan.md",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: words, and the figures that stand beside them."""
+
+    words: str
+    bench: str
+    cells: tuple[tuple[str, ...], ...]  # (case, field)
+
+
+def _table(columns: Mapping[str, str], rows: Mapping[str, str]) -> tuple[Any, Any]:
+    found = []
+    for words, of in rows.items():
+        bench, *keys = of.split()
+        cells = (tuple(each.format(*keys).split()) for each in columns.values())
+        found.append(Row(words, bench, tuple(cells)))
+    return tuple(columns), tuple(found)
+
+
+# name: heads of the columns between the words and the command; rows
+TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    name: _table(**parts)
+    for name, parts in tomllib.loads(
+        Path(__file__).with_name("tables.toml").read_text()
+    ).items()
+}
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
 
 
@@ -73,12 +101,12 @@ def cell(cases: Mapping[str, Any], case: str, field: str) -> str:
 def table(name: str, result: Mapping[str, Any]) -> str:
     """Return a table of TABLES, as Markdown."""
     heads, rows = TABLES[name]
-    text = line(["case", *heads, "command"]) + line(["---"] * (len(heads) + 2))
+    lines = []
     for row in rows:
         bench = result["benches"][row.bench]
         cells = [cell(bench["cases"], case, field) for case, field in row.cells]
-        cells += [""] * (len(heads) - len(cells))
-        text += line([row.words, *cells, f"`{bench['command']}`"])
+        lines.append([row.words, *cells, f"`{bench['command']}`"])
+    text = pages.table(["case", *heads, "command"], lines)
     return text + "\n" + about(result, {row.bench for row in rows})
 
 
@@ -147,8 +175,7 @@ def everything(result: Mapping[str, Any]) -> str:
         text += f"\nNot run: {', '.join(result['not_run'])}.\n"
     for name, bench in result["benches"].items():
         text += f"\n## {name}\n\n`{bench['command']}`, {bench['seconds']} s\n\n"
-        text += line(["case", "figure", "median (range)", "goal", "verdict"])
-        text += line(["---"] * 5)
+        lines = []
         for case, found in bench["cases"].items():
             for field, figure in found["figures"].items():
                 goal, verdict = "", ""
@@ -156,7 +183,9 @@ def everything(result: Mapping[str, Any]) -> str:
                     relation, bound = found["goals"][field]
                     goal = f"{relation} {bound:g}"
                     verdict = "falls short" if field in found["short"] else "reached"
-                text += line([case, field, spread(figure), goal, verdict])
+                lines.append([case, field, spread(figure), goal, verdict])
+        heads = ["case", "figure", "median (range)", "goal", "verdict"]
+        text += pages.table(heads, lines)
     return text
 
 
@@ -181,7 +210,7 @@ def check(benches: Mapping[str, Any]) -> None:
 def is_optional(field: str) -> bool:
     """Not every case has every peer, nor every machine two hosts, and a smoke run
     counts no instructions."""
-    return field.startswith("ratio_to_") or field.endswith(
+    return "ratio_to_" in field or field.endswith(
         ("compiled_ratio", "hidden_percent", "statistics_percent")
     )
 
@@ -228,7 +257,7 @@ def main() -> None:
 
     for path in sys.argv[1:] or PAGES:
         page = ROOT / path
-        text = filled(page.read_text(), anew)
+        text = pages.filled(page.read_text(), anew)
         page.write_text(with_figures(text, result))
 
 

@@ -214,7 +214,7 @@ def test_a_name_of_no_file_is_refused(bench):
     [
         ("csrc/ring.h", [], 10),
         ("docs/performance.md", [], 5),  # pages and tables are no sources
-        ("bench/_rows.py", [], 5),
+        ("bench/tables.py", [], 5),
         ("", ["--runs", "6"], 11),
         ("", ["--fresh"], 10),
     ],
