@@ -34,15 +34,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
 GOALS = tomllib.loads((HERE / "goals.toml").read_text())
-# Count instructions for half an hour, the same each time: they run if they are named.
-BY_NAME_ONLY = ("sanitizer_instructions", "launch_profile")
+# Counts instructions for half an hour, the same each time: it runs if it is named.
+BY_NAME_ONLY = ("launch_profile",)
 # What README.md shows has all runs that are asked for; other files have fewer.
 FRONT = {row.bench for row in tables.TABLES["front"][1]}
 RUNS_OF_OTHERS = 2
 QUICK_RUNS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
-    "sanitizer_instructions": ("valgrind",),
     "launch_profile": ("g++", "valgrind"),
     "stats_cost": ("g++",),
     "serve_async": ("wrk",),
