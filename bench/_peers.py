@@ -13,12 +13,14 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import process_time, sleep
 from typing import Any, TypeVar
 
 import torch
-from _harness import Effort, clock, resident_bytes
+from _harness import Effort, clock, emit, in_turns, resident_bytes
 from _processes import end, start
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -50,14 +52,28 @@ class Peer:
             return function
         return torch.compile(function, backend=self.backend, **options)
 
+    def wait(self) -> None:
+        """Return once the device is idle."""
+        if self.device == "npu":
+            torch.npu.synchronize()
+
 
 NPU = Peer("npu", "npu")
 CPU = Peer("cpu", "cpu")
+WHOLE_STEP, REDUCED = "npu_whole_step", "npu_reduce_overhead"
 BY_NAME = {
-    "npu": NPU,
-    "cpu": CPU,
-    "cpu_one_thread": Peer("cpu_one_thread", "cpu", threads=1),
-    "cpu_compiled": Peer("cpu_compiled", "cpu", backend="inductor"),
+    peer.name: peer
+    for peer in (
+        NPU,
+        CPU,
+        Peer("cpu_one_thread", "cpu", threads=1),
+        Peer("cpu_compiled", "cpu", backend="inductor"),
+        Peer("npu_one_thread", "npu", threads=1),
+        Peer("npu_compiled", "npu", backend="inductor"),
+        Peer(REDUCED, "npu", backend="inductor"),
+        Peer(WHOLE_STEP, "npu", backend="inductor"),
+        Peer(f"{WHOLE_STEP}_eager", "npu"),
+    )
 }
 
 Call = Callable[[], object]
@@ -74,18 +90,39 @@ class Times:
     warm_ups: int = 0  # blocks before them, which are not counted
 
 
-def timed_block(call: Call, n: int, device: str) -> Times:
+def timed_block(call: Call, n: int, peer: Peer = NPU) -> Times:
     """Make `n` calls from an idle device; `n` must fit into the queue."""
-    wait = torch.npu.synchronize if device == "npu" else lambda: None
-    wait()
+    peer.wait()
     rounds = range(n)
     began = clock()
     for _ in rounds:
         call()
     returned = clock()
-    wait()
+    peer.wait()
     retired = clock()
     return Times((returned - began) / n / 1e3, (retired - began) / n / 1e3)
+
+
+def switched(
+    step: Call, n: int, on: Callable[[], AbstractContextManager[object]], repeats: int
+) -> dict[str, float]:
+    """Return what `n` steps take without and within `on`, in blocks that take turns."""
+
+    def block(context: Callable[[], AbstractContextManager[object]]) -> float:
+        gc.collect()
+        with context():
+            timed_block(step, 2)  # a stream notices with its next tasks
+            return timed_block(step, n).total
+
+    blocks = {"off": partial(block, nullcontext), "on": partial(block, on)}
+    times = in_turns(blocks, repeats, WARM_UPS)
+    ratios = (b / a for a, b in zip(times["off"], times["on"], strict=True))
+    return {
+        **{f"{name}_us": round(statistics.median(us), 1) for name, us in times.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "kept": repeats,
+        "warm_ups": WARM_UPS,
+    }
 
 
 class Workers:
@@ -157,6 +194,24 @@ class Workers:
             for peer, times in blocks.items()
         }
 
+    def report(
+        self,
+        case: str,
+        n: int,
+        repetitions: int,
+        ratios: Callable[[dict[str, Times]], dict[str, float]] | None = None,
+        *,
+        more: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> dict[str, float]:
+        """Compare as compare() does, print the case's line, and return its ratios."""
+        times = self.compare(case, n, repetitions, **how)
+        found = (ratios or against_npu)(times)
+        host = round(times["npu"].host, 2)
+        shown = found | microseconds(times) | {"npu_host_us": host}
+        emit(case=case, **shown, **(more or {}))
+        return found
+
 
 def move_to(cpu: int) -> None:
     """Put the calling thread on a CPU, without binding it there."""
@@ -180,8 +235,8 @@ def timer(make: Make) -> Callable[[Peer, str, int, int], dict[str, float]]:
             move_to(cpu)
             settle = clock() + SETTLE_NS
             while clock() < settle:
-                timed_block(call, n, peer.device)
-        return asdict(timed_block(call, n, peer.device))
+                timed_block(call, n, peer)
+        return asdict(timed_block(call, n, peer))
 
     return time
 
@@ -189,13 +244,9 @@ def timer(make: Make) -> Callable[[Peer, str, int, int], dict[str, float]]:
 def memory(peer: Peer) -> dict[str, int]:
     """The answer to "memory": bytes of the process and of the device's tensors."""
     gc.collect()
-    if peer.device == "npu":
-        torch.npu.synchronize()
-        return {
-            "process": resident_bytes(),
-            "reserved": torch.npu.memory_reserved(),
-        }
-    return {"process": resident_bytes(), "reserved": 0}
+    peer.wait()
+    reserved = torch.npu.memory_reserved() if peer.device == "npu" else 0
+    return {"process": resident_bytes(), "reserved": reserved}
 
 
 def rest() -> None:

@@ -1,15 +1,18 @@
-"""How a benchmark starts more processes of its own file.
+"""How a benchmark starts more processes: of its own file, and busy ones beside it.
 
-Each is an interpreter of its own, as nothing that was measured before may be in it. A
-smoke run, which measures nothing, forks them: they have imported torch already.
+Those of its own file are interpreters of their own, as nothing that was measured
+before may be in them. A smoke run, which measures nothing, forks them: they have
+imported torch already.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import NoReturn, Protocol, TextIO
 
 from _harness import Effort
@@ -51,15 +54,16 @@ def _run(arguments: tuple[str, ...]) -> NoReturn:
     sys.exit()
 
 
-def start(effort: Effort, *arguments: str) -> Started:
-    """Run this file with the arguments; device and threads are not in use yet.
+def start(effort: Effort, *arguments: str, before: tuple[str, ...] = ()) -> Started:
+    """Run this file with the arguments, after a command that runs others; device and
+    threads are not in use yet.
 
     A forked one leaves all contexts that are open here when it ends.
     """
     if effort is Effort.SMOKE:
         return Forked(arguments)
     return subprocess.Popen(  # type: ignore[return-value]
-        [sys.executable, sys.argv[0], *arguments],
+        [*before, sys.executable, sys.argv[0], *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -72,3 +76,19 @@ def end(*processes: Started) -> bool:
         process.stdin.close()
     statuses = [process.wait() for process in processes]
     return not any(statuses)
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Let so many processes compute beside, each of which keeps a core busy."""
+    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()

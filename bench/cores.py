@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 
 import torch
-from _harness import Effort, bench, clock, emit
+from _harness import Effort, Only, bench, clock, emit, in_turns
 
 # name: side of the square matrices, products of each stream in a block
 CASES = {
@@ -49,26 +50,25 @@ def block(matrices: list[torch.Tensor], streams: list, n: int) -> tuple[float, f
 
 
 @bench(repetitions=(17, 7, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     streams = [torch.npu.Stream() for _ in range(2)]
     warm_ups = 0 if effort is Effort.SMOKE else WARM_UPS
     threads = torch.get_num_threads()
-    for name, (side, most) in CASES.items():
-        if only not in name:
-            continue
+    for name in filter(only, CASES):
+        side, most = CASES[name]
         torch.set_num_threads(1 if name.startswith("small") else threads)
         n = 1 if effort is Effort.SMOKE else most
         matrices = [torch.rand(side, side).npu() for _ in streams]
-        rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
-        for _ in range(repetitions + warm_ups):
-            for count, values in rates.items():
-                values.append(block(matrices, streams[:count], 2 * n // count))
+        blocks = {
+            count: partial(block, matrices, streams[:count], 2 * n // count)
+            for count in (1, 2)
+        }
+        rates = in_turns(blocks, repetitions, warm_ups)
         one, two = (
-            statistics.median(rate for rate, _ in values[warm_ups:])
-            for values in rates.values()
+            statistics.median(rate for rate, _ in values) for values in rates.values()
         )
-        launch = statistics.median(seconds for _, seconds in rates[2][warm_ups:])
+        launch = statistics.median(seconds for _, seconds in rates[2])
         emit(
             case=f"two_streams_{name}",
             one_stream_per_s=round(one),

@@ -10,36 +10,28 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from _harness import Effort, bench, emit
-from _processes import end, start
+from _harness import Effort, Only, bench, emit
+from _processes import Started, end, start
 from _ranks import CALLS, SIZES, rank_main
 from _two_hosts import two_hosts
 
 # npu beside gloo: at most of its time, or at least of its speed.
 AGAINST_GLOO = (
-    "all_reduce_1",
-    "all_reduce_1KB",
-    "all_reduce_1MB",
-    "all_reduce_64MB",
-    "reduce_scatter_32MB",
-    "all_gather_32MB",
-    "ddp_1.5MB",
-    "ddp_32MB",
-    "ddp_gpt_tiny",
-    "ddp_gpt_tiny_captured",
+    *("all_reduce_1", "all_reduce_1KB", "all_reduce_1MB", "all_reduce_64MB"),
+    *("reduce_scatter_32MB", "all_gather_32MB", "ddp_1.5MB", "ddp_32MB"),
+    *("ddp_gpt_tiny", "ddp_gpt_tiny_captured"),
 )
 # Of hccl alone.
 OWN = ("launch", "flight_recorder", "message_linked", "message_sockets")
 # Collectives are refused by a capture so far: this one runs if it is asked for.
 HIDDEN = "hidden_1Gbit"
 RATE = "1gbit"
+LINKED = ("env", "GLOO_SOCKET_IFNAME=link")
 
 
 def figures_of(case: str, times: dict[str, Any]) -> dict[str, Any]:
@@ -77,54 +69,45 @@ def hidden(times: dict[str, list[float]]) -> float:
     return round(100 * (compute + communicate - step) / compute, 1)
 
 
-def report(output: str) -> None:
-    for line in output.splitlines():
-        case, times = json.loads(line)
+def report(ranks: list[Started], folder: str) -> None:
+    """Print what the first of two ranks has measured."""
+    outputs = [rank.stdout.read() for rank in ranks]
+    all_well = end(*ranks)
+    # Not by leaving a context: a forked rank would leave it, too.
+    shutil.rmtree(folder)
+    if not all_well:
+        raise SystemExit("a rank failed")
+    for case, times in map(json.loads, outputs[0].splitlines()):
         emit(case=case, **figures_of(case, times))
 
 
 def ask(effort: Effort, repetitions: int, cases: Iterable[str]) -> None:
     """Measure cases with two ranks of this host."""
     folder = tempfile.mkdtemp()
-    argv = [str(Path(folder) / "store"), str(repetitions), *cases]
-    ranks = [start(effort, "--rank", str(r), *argv) for r in range(2)]
-    outputs = [r.stdout.read() for r in ranks]
-    all_well = end(*ranks)
-    # Not by leaving a context: a forked rank would leave it, too.
-    shutil.rmtree(folder)
-    if not all_well:
-        raise SystemExit("a rank failed")
-    report(outputs[0])
+    argv = [f"{folder}/store", str(repetitions), *cases]
+    report([start(effort, "--rank", str(rank), *argv) for rank in range(2)], folder)
 
 
 def ask_two_hosts(repetitions: int) -> None:
-    with two_hosts(RATE) as hosts, tempfile.TemporaryDirectory() as folder:
+    with two_hosts(RATE) as hosts:
         if hosts is None:
             emit(case=HIDDEN, not_measured="no network namespaces for this user")
             return
-        own = [sys.executable, sys.argv[0], "--rank"]
-        argv = [str(Path(folder) / "store"), str(repetitions), HIDDEN]
+        folder = tempfile.mkdtemp()
+        argv = [f"{folder}/store", str(repetitions), HIDDEN]
         ranks = [
-            subprocess.Popen(
-                [*host, "env", "GLOO_SOCKET_IFNAME=link", *own, str(rank), *argv],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            start(Effort.FULL, "--rank", str(rank), *argv, before=(*host, *LINKED))
             for rank, host in enumerate(hosts)
         ]
-        outputs = [rank.communicate()[0] for rank in ranks]
-        if any(rank.returncode for rank in ranks):
-            raise SystemExit("a rank failed")
-        report(outputs[0])
+        report(ranks, folder)
 
 
 @bench(repetitions=(31, 11, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
-    chosen = [case for case in (*AGAINST_GLOO, *OWN) if only in case]
-    if chosen:
+    if chosen := [*filter(only, (*AGAINST_GLOO, *OWN))]:
         ask(effort, repetitions, chosen)
-    if only not in HIDDEN:
+    if not only(HIDDEN):
         return
     if effort is Effort.SMOKE:
         emit(case=HIDDEN, not_measured="a smoke run starts no other interpreters")

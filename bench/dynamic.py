@@ -19,9 +19,7 @@ from _peers import (
     Call,
     Peer,
     Workers,
-    against_npu,
     memory,
-    microseconds,
     serve_if_worker,
     timer,
 )
@@ -59,21 +57,15 @@ def encoder_steps(peer: Peer, _: str) -> Call:
 
 
 @bench(steps=(1600, 400, 1), block=(40, 40, 1))
-def main(steps: int, block: int, peers: list[str], effort: Effort) -> None:
+def main(steps: int, block: int, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line for the time, and one for the memory."""
     with Workers(*peers, effort=effort) as workers:
         for peer in peers:
             workers.ask(peer, "time", "encoder", block, ANY_CPU)
         before = {peer: workers.ask(peer, "memory") for peer in peers}
         repetitions = max(1, steps // block - WARM_UPS)
-        times = workers.compare("encoder", block, repetitions)
+        workers.report("encoder", block, repetitions)
         after = {peer: workers.ask(peer, "memory") for peer in peers}
-    emit(
-        case="encoder",
-        **microseconds(times),
-        **against_npu(times),
-        npu_host_us=round(times["npu"].host, 1),
-    )
     grown = {
         peer: {k: (after[peer][k] - before[peer][k]) / 1e6 for k in after[peer]}
         for peer in peers

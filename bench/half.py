@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _harness import bench, emit
-from _peers import timed_block
+from _harness import Only, bench, emit, in_turns
+from _peers import CPU, NPU, Peer, timed_block
 from torch import Tensor
 
 # rows, what is summed over, columns
@@ -66,37 +66,28 @@ def cases() -> dict[str, Callable[[Tensor], Callable[[], object]]]:
 
 
 def ratio_of(
-    make: Callable[[Tensor], Callable[[], object]], device: str, repetitions: int
+    make: Callable[[Tensor], Callable[[], object]], peer: Peer, repetitions: int
 ) -> tuple[float, float]:
     """Return the median of float16's over float32's time, and float16's in us."""
-    calls = [
-        make(torch.zeros(1, dtype=dtype, device=device))
-        for dtype in (torch.float16, torch.float32)
-    ]
-    counts = [
-        max(1, round(BLOCK_S * 1e6 / timed_block(call, 3, device).total))
-        for call in calls
-    ]
-    pairs = []
-    for repetition in range(repetitions + WARM_UPS):
-        times = [
-            timed_block(call, count, device).total
-            for call, count in zip(calls, counts, strict=True)
-        ]
-        if repetition >= WARM_UPS:
-            pairs.append(times)
-    ratio = statistics.median(half / single for half, single in pairs)
-    return ratio, statistics.median(half for half, _ in pairs)
+
+    def block(dtype: torch.dtype) -> Callable[[], float]:
+        call = make(torch.zeros(1, dtype=dtype, device=peer.device))
+        count = max(1, round(BLOCK_S * 1e6 / timed_block(call, 3, peer).total))
+        return lambda: timed_block(call, count, peer).total
+
+    blocks = {dtype: block(dtype) for dtype in (torch.float16, torch.float32)}
+    half, single = in_turns(blocks, repetitions, WARM_UPS).values()
+    ratio = statistics.median(a / b for a, b in zip(half, single, strict=True))
+    return ratio, statistics.median(half)
 
 
 @bench(repetitions=(15, 7, 1))
-def main(repetitions: int, only: str) -> None:
+def main(repetitions: int, only: Only) -> None:
     """Print a JSON line per layout."""
-    for case, make in cases().items():
-        if only not in case:
-            continue
-        npu, us = ratio_of(make, "npu", repetitions)
-        cpu, _ = ratio_of(make, "cpu", max(1, repetitions // 3))
+    made = cases()
+    for case in filter(only, made):
+        npu, us = ratio_of(made[case], NPU, repetitions)
+        cpu, _ = ratio_of(made[case], CPU, max(1, repetitions // 3))
         emit(
             case=case,
             ratio=round(npu, 3),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, bench, emit, geometric_mean
+from _harness import Effort, Only, bench, emit, geometric_mean
 from _peers import (
     Call,
     Peer,
@@ -66,21 +66,17 @@ def make(peer: Peer, case: str) -> Call:
 
 @bench(calls=(500, 500, 1), repetitions=(20, 8, 1))
 def main(
-    calls: int, repetitions: int, only: str, peers: list[str], effort: Effort
+    calls: int, repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort
 ) -> None:
     """Print a JSON line per case, then the geometric means."""
     host_ratios, total_ratios = [], []
     # A compiler has nothing to do for one operator.
-    peers = [peer for peer in peers if peer != "cpu_compiled"]
-    with Workers(*peers, effort=effort) as workers:
-        for case in [*small("cpu"), *boxed("cpu")]:
-            if only not in case:
-                continue
+    with Workers(*peers[:3], effort=effort) as workers:
+        for case in filter(only, small("cpu") | boxed("cpu")):
             times = workers.compare(case, calls, repetitions, same_cpu=True)
             until_returned = against_npu(times, "host")
             total = against_npu(times)
-            is_small = not case.startswith("boxed")
-            if is_small:
+            if not case.startswith("boxed"):
                 host_ratios.append(until_returned["ratio"])
                 total_ratios.append(total["ratio"])
             emit(

@@ -11,17 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _harness import Effort, bench, emit, geometric_mean
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
-from steps import KINDS
+from _harness import Effort, Only, bench, emit, geometric_mean
+from _peers import Call, Peer, Workers, serve_if_worker, timer
+from steps import KINDS, captured
 from torch import Tensor, nn
 
 SHORTER = {
@@ -109,20 +101,8 @@ def update(peer: Peer) -> Call:
 
     if peer.device == "cpu":
         return call
-    stream = torch.npu.Stream()
     # The policy keeps its last distribution, whose backward is of this stream, too.
-    with torch.npu.stream(stream):
-        for _ in range(3):
-            call()
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph, stream=stream):
-            call()
-
-    def replay() -> None:
-        graph.replay()
-
-    replay.reads = call  # type: ignore[attr-defined]  # its tensors, which have to stay
-    return replay
+    return captured(call, torch.npu.Stream())
 
 
 def make(peer: Peer, case: str) -> Call:
@@ -130,19 +110,15 @@ def make(peer: Peer, case: str) -> Call:
 
 
 @bench(repetitions=(5, 3, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per program; `ratio` is npu's time over cpu's until done."""
-    ratios = []
     with Workers("npu", "cpu", effort=effort) as workers:
-        for case in (*PROGRAMS, UPDATE):
-            if only not in case:
-                continue
-            calls = UPDATES if case == UPDATE else 1
-            times = workers.compare(case, calls, repetitions)
-            found = against_npu(times)
-            if case in PROGRAMS:
-                ratios.append(found["ratio"])
-            emit(case=case, **found, **microseconds(times))
+        ratios = [
+            workers.report(case, 1, repetitions)["ratio"]
+            for case in filter(only, PROGRAMS)
+        ]
+        if only(UPDATE):
+            workers.report(UPDATE, UPDATES, repetitions)
     if ratios:
         emit(case="geometric_mean", ratio=round(geometric_mean(ratios), 3))
 

@@ -4,7 +4,7 @@ Builds the core again, from sources with every statistics write of the launch pa
 taken out, and compares both in cpp/submit_bench: instructions per task (valgrind
 --tool=callgrind), on the caller and on the launcher, and nanoseconds, in alternating
 runs. The share is of what launching `torch.add` on small tensors takes its caller. A
-smoke run builds nothing, and compares what is built with itself.
+smoke run builds nothing, and compares what is there with itself.
 """
 
 from __future__ import annotations
@@ -31,49 +31,39 @@ SIDES = {"caller": "submit_all", "launcher": "npu::Executor::run_queued*"}
 OF_ADD = "instructions_of_torch_add"
 
 # Per file: text, what it becomes without statistics.
+COUNTER = """\
+  counter.store(counter.load(std::memory_order_relaxed) + by,
+                std::memory_order_relaxed);
+"""
 WITHOUT = {
-    "csrc/stats/layout.h": (
-        ("kSamplePeriod = 16;", "kSamplePeriod = uint64_t{1} << 40;"),
-        (
-            (
-                "  counter.store(counter.load(std::memory_order_relaxed) + by,\n"
-                "                std::memory_order_relaxed);\n"
-            ),
-            "  (void)counter;\n  (void)by;\n",
-        ),
-        (
-            (
-                "    entry.name.store(reinterpret_cast<uint64_t>(name),\n"
-                "                     std::memory_order_relaxed);\n"
-                "    entry.site.store(site, std::memory_order_relaxed);\n"
-            ),
-            "    (void)name;\n    (void)site;\n",
-        ),
-    ),
-    "csrc/taskqueue/executor.h": (
-        (
-            (
-                "  stream_.block_->retired.store(position + 1, "
-                "std::memory_order_relaxed);\n"
-            ),
-            "",
-        ),
-    ),
+    "csrc/stats/layout.h": {
+        "kSamplePeriod = 16;": "kSamplePeriod = uint64_t{1} << 40;",
+        COUNTER: "  (void)counter, (void)by;\n",
+        "put(entry.name, reinterpret_cast<uint64_t>(name))": "(void)entry, (void)name",
+        "put(entry.site, site | position << RecentTask::kTaskShift)": "(void)site",
+    },
+    "csrc/taskqueue/executor.h": {
+        "stream_.block_->retired.store(position + 1, std::memory_order_relaxed);": "",
+    },
 }
 
 
-def built_without(folder: Path) -> Path:
-    """Return submit_bench of changed sources; fail when the originals have changed."""
-    for name in ("csrc", "bench/cpp", "tests/cpp"):
+def make_without(folder: Path) -> None:
+    """Copy the core, changed; fail when the originals have changed."""
+    for name in ("csrc", "npu_dispatch/include", "bench/cpp", "tests"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "CMakeLists.txt", folder)
     for name, changes in WITHOUT.items():
         text = (ROOT / name).read_text()
-        for old, new in changes:
+        for old, new in changes.items():
             if text.count(old) != 1:
                 sys.exit(f"{name} has changed: {old!r} is not there once")
             text = text.replace(old, new)
         (folder / name).write_text(text)
+
+
+def built(folder: Path) -> Path:
+    """Return submit_bench of those sources."""
     build = folder / "build"
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for arguments in (
@@ -81,7 +71,7 @@ def built_without(folder: Path) -> Path:
         ("--build", build, "--target", "submit_bench"),
     ):
         command = ["cmake", *arguments]
-        subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, env=env, check=True, stdout=sys.stderr)
     return build / "bench/cpp/submit_bench"
 
 
@@ -144,10 +134,12 @@ def main(runs: int, instructions: int, effort: Effort) -> None:
     """Print a JSON line per case; instructions=1 also counts, some minutes."""
     if instructions and shutil.which("valgrind") is None:
         sys.exit("valgrind is missing: apt-get install valgrind")
-    with tempfile.TemporaryDirectory() as folder:
-        built = CPP / "submit_bench"
-        without = built if effort is Effort.SMOKE else built_without(Path(folder))
-        programs = {"with": built, "without": without}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_without(folder)
+        programs = dict.fromkeys(("with", "without"), CPP / "submit_bench")
+        if effort is not Effort.SMOKE:
+            programs["without"] = built(folder)
         if instructions:
             count_instructions(programs)
         else:

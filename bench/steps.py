@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import models
 import torch
 import torch.nn.functional as F
 from _peers import Call, Peer
-from models import Tagger, resnet18
-from torch import nn
+from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import gpt
@@ -34,8 +36,8 @@ def step_of(
     peer: Peer,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    loss_fn: Callable[..., torch.Tensor] | None,
-    batch: tuple[torch.Tensor, ...],
+    loss_fn: Callable[..., Tensor] | None,
+    batch: tuple[Tensor, ...],
     **options: Any,
 ) -> Call:
     """Return a step with `batch`: a loop's body, or compile_step() of all of it."""
@@ -45,7 +47,7 @@ def step_of(
         )
         return lambda: whole(*batch)
 
-    def evaluate() -> torch.Tensor:
+    def evaluate() -> Tensor:
         if loss_fn is None:
             return model(*batch)
         return loss_fn(model(*batch[:-1]), batch[-1])
@@ -60,17 +62,6 @@ def step_of(
     return step
 
 
-def mlp(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
-    """Three layers of width 64, batch 32, SGD."""
-    torch.manual_seed(0)
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(64, 64)).to(peer.device)
-    kernels.pop("capturable", None)  # SGD counts no steps
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **kernels)
-    batch = tuple(torch.rand(32, 64).to(peer.device) for _ in range(2))
-    return step_of(peer, model, optimizer, F.mse_loss, batch, **how)
-
-
 class Loss(nn.Module):
     """A model whose result is its loss."""
 
@@ -78,59 +69,99 @@ class Loss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+    def forward(self, batch: Tensor) -> Tensor:
         return self.model.loss(batch)
 
 
-def gpt_of(size: str) -> Callable[..., Call]:
-    def make(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
-        """A GPT of examples/gpt.py, AdamW."""
-        torch.manual_seed(0)
-        model = gpt.GPT(gpt.SIZES[size]).to(peer.device)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **kernels)
-        shape = (model.size.batch, model.size.context + 1)
-        batch = torch.randint(256, shape).to(peer.device)
-        return step_of(peer, Loss(model), optimizer, None, (batch,), **how)
-
-    return make
+def of_gpt(size: str) -> nn.Module:
+    return Loss(gpt.GPT(gpt.SIZES[size]))
 
 
-def cnn(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
-    """ResNet-18 on 32x32 images, batch 8, SGD with momentum."""
-    torch.manual_seed(0)
-    model = resnet18().to(peer.device)
-    kernels.pop("capturable", None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **kernels)
-    x = torch.rand(8, 3, 32, 32).to(peer.device)
-    y = torch.randint(10, (8,)).to(peer.device)
-    return step_of(peer, model, optimizer, F.cross_entropy, (x, y), **how)
+def text(size: str) -> tuple[Tensor, ...]:
+    sizes = gpt.SIZES[size]
+    return (torch.randint(256, (sizes.batch, sizes.context + 1)),)
 
 
-def lstm(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
-    """Two LSTM layers of width 64 over 16 time steps, batch 8, Adam."""
-    torch.manual_seed(0)
-    model = Tagger().to(peer.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **kernels)
-    x = torch.rand(8, 16, 32).to(peer.device)
-    y = torch.randint(10, (8 * 16,)).to(peer.device)
-    return step_of(peer, model, optimizer, tag_loss, (x, y), **how)
+def labelled(*shape: int, classes: int = 10, each: int = 1) -> tuple[Tensor, ...]:
+    """Return a batch of inputs, and `each` classes for each of them."""
+    return torch.rand(*shape), torch.randint(classes, (shape[0] * each,))
 
 
-def tag_loss(tags: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(tags.flatten(0, 1), wanted)
+ADAMW = partial(torch.optim.AdamW, lr=1e-3)
+SGD = partial(torch.optim.SGD, lr=0.01)
 
 
-MODELS: dict[str, Callable[..., Call]] = {
-    "mlp": mlp,
-    "gpt_tiny": gpt_of("tiny"),
-    "gpt_wide": gpt_of("wide"),
-    "cnn": cnn,
-    "lstm": lstm,
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained, with which batch, loss and optimizer."""
+
+    model: Callable[[], nn.Module]
+    batch: Callable[[], tuple[Tensor, ...]]
+    loss: Callable[..., Tensor] | None = F.cross_entropy
+    optimizer: Callable[..., torch.optim.Optimizer] = ADAMW
+    has_count: bool = True  # of steps
+
+
+def pair(*shape: int) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: (torch.rand(shape), torch.rand(shape))
+
+
+MODELS = {
+    # Three layers of width 64, batch 32.
+    "mlp": Training(
+        partial(models.perceptron, *[64] * 4), pair(32, 64), F.mse_loss, SGD, False
+    ),
+    # GPTs of examples/gpt.py.
+    "gpt_tiny": Training(partial(of_gpt, "tiny"), partial(text, "tiny"), None),
+    "gpt_wide": Training(partial(of_gpt, "wide"), partial(text, "wide"), None),
+    # Batch 8, SGD with momentum.
+    "cnn": Training(
+        models.small_images,
+        partial(labelled, 8, 3, 32, 32),
+        optimizer=partial(SGD, momentum=0.9),
+        has_count=False,
+    ),
+    # Two layers of width 64 over 16 time steps, batch 8.
+    "lstm": Training(
+        lambda: models.Tagger(nn.LSTM(32, 64, 2, batch_first=True), 10),
+        partial(labelled, 8, 16, 32, each=16),
+        optimizer=partial(torch.optim.Adam, lr=1e-3),
+    ),
+    # As users write them, with dropout.
+    "transformer_dropout": Training(
+        lambda: models.OfSequences(models.transformer()),
+        partial(labelled, 16, 16, 128),
+    ),
+    "lstm_dropout": Training(
+        lambda: models.OfSequences(nn.LSTM(128, 128, 2, batch_first=True, dropout=0.1)),
+        partial(labelled, 16, 16, 128),
+    ),
+    # 12 time steps, batch 16.
+    "gru": Training(
+        lambda: models.Tagger(nn.GRU(48, 96, batch_first=True), 12),
+        partial(labelled, 16, 12, 48, classes=12, each=12),
+    ),
+    "depthwise_cnn": Training(models.mobilenet, partial(labelled, 8, 3, 32, 32)),
+    # Over 256 tokens of width 256, batch 4.
+    "attention": Training(models.Attention, pair(4, 256, 256), F.mse_loss),
+    # A bag of 20 of 10,000 words for each of 64 texts, and three layers.
+    "embedding_bag": Training(
+        lambda: nn.Sequential(
+            nn.EmbeddingBag(10_000, 64), *models.perceptron(64, 64, 5)
+        ),
+        lambda: (torch.randint(10_000, (64, 20)), torch.randint(5, (64,))),
+    ),
+    "resnet18": Training(models.photographs, partial(labelled, 4, 3, 96, 96)),
+    "unet": Training(models.UNet, pair(2, 3, 64, 64), F.mse_loss),
+    # Three layers, batch 128.
+    "wide_mlp": Training(
+        partial(models.perceptron, *[1024] * 4), pair(128, 1024), F.mse_loss
+    ),
 }
 
 
 def training_step(
-    peer: Peer, model: str, kind: str, *, in_a_graph: bool = False, **how: Any
+    peer: Peer, name: str, kind: str, *, in_a_graph: bool = False, **how: Any
 ) -> Call:
     """Return one step of a model: zero_grad, forward, backward, the optimizer.
 
@@ -138,36 +169,42 @@ def training_step(
     where fused kernels have it anyway. `how`: whole=True for compile_step(), or
     options of torch.compile.
     """
+    training = MODELS[name]
     kernels = dict(KINDS[kind])
-    if in_a_graph and kind != "fused":
+    if in_a_graph and training.has_count and kind != "fused":
         kernels["capturable"] = True
-    return MODELS[model](peer, how, **kernels)
+    torch.manual_seed(0)
+    model = training.model().to(peer.device)
+    optimizer = training.optimizer(model.parameters(), **kernels)
+    batch = tuple(tensor.to(peer.device) for tensor in training.batch())
+    return step_of(peer, model, optimizer, training.loss, batch, **how)
 
 
 def deep_forward(peer: Peer, **options: Any) -> Call:
-    """Return 16 linear layers of width 16, with ReLU between; batch 16, no gradients.
+    """Return 16 linear layers of width 16, ReLU after each; batch 16, no gradients.
 
     `options` are torch.compile's, for the peers that compile.
     """
     torch.manual_seed(0)
-    layers: list[nn.Module] = []
-    for _ in range(16):
-        layers += [nn.Linear(16, 16), nn.ReLU()]
-    model = nn.Sequential(*layers).to(peer.device).eval()
+    layers = models.perceptron(*[16] * 17)
+    model = nn.Sequential(*layers, nn.ReLU()).to(peer.device).eval()
     x = torch.rand(16, 16).to(peer.device)
     return torch.no_grad()(peer.compiled(lambda: model(x), **options))
 
 
-def captured(call: Call) -> Call:
+def captured(
+    call: Call, stream: torch.npu.Stream | None = None, warm_ups: int = 3
+) -> Call:
     """Return the replay of an npu call, captured once it is warm."""
-    for _ in range(3):
-        call()
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        call()
+    with torch.npu.stream(stream):
+        for _ in range(warm_ups):
+            call()
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph, stream=stream):
+            call()
 
     def replay() -> None:
         graph.replay()
 
-    replay.reads = call  # its tensors, which have to stay
+    replay.reads = call  # type: ignore[attr-defined]  # its tensors, which have to stay
     return replay

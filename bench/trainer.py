@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, bench, clock, emit
+from _harness import Effort, Only, bench, clock, emit
 from _peers import (
     Call,
     Peer,
@@ -25,6 +25,7 @@ from _peers import (
     serve_if_worker,
     timed_block,
 )
+from models import perceptron
 from torch import Tensor
 
 import npu_dispatch
@@ -63,7 +64,7 @@ def trainer_steps(peer: Peer) -> Times:
 
         def on_step_begin(self, _: Any, state: Any, *args: Any, **more: Any) -> None:
             if state.global_step == WARM_STEPS:
-                wait(peer)
+                peer.wait()
                 self.began = clock()
 
     torch.manual_seed(0)
@@ -86,21 +87,14 @@ def trainer_steps(peer: Peer) -> Times:
         trainer.remove_callback(PrinterCallback)  # answers stand on stdout
         trainer.train()
     returned = clock()
-    wait(peer)
+    peer.wait()
     return Times(*((t - watch.began) / STEPS / 1e3 for t in (returned, clock())))
-
-
-def wait(peer: Peer) -> None:
-    if peer.device == "npu":
-        torch.npu.synchronize()
 
 
 def loop(peer: Peer, by_accelerate: bool) -> Call:
     """A step of a small MLP, bare or with what accelerate prepared."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)
-    ).to(peer.device)
+    model = perceptron(64, 64, 64).to(peer.device)
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
     if not by_accelerate:
@@ -137,23 +131,18 @@ class Answers:
             return asdict(trainer_steps(peer))
         if case not in self.loops:
             self.loops[case] = loop(peer, case == "accelerate")
-        return asdict(timed_block(self.loops[case], n, peer.device))
+        return asdict(timed_block(self.loops[case], n, peer))
 
 
 @bench(repetitions=(5, 3, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     # Neither asks a server for anything.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     with Workers("npu", "cpu", effort=effort) as workers:
-        if only in "trainer_gpt2":
-            times = workers.compare("trainer_gpt2", 1, repetitions)
-            emit(
-                case="trainer_gpt2",
-                **against_npu(times),
-                **microseconds(times),
-            )
-        if only not in "accelerate":
+        if only("trainer_gpt2"):
+            workers.report("trainer_gpt2", 1, repetitions)
+        if not only("accelerate"):
             return
         bare, prepared = (
             workers.compare(case, CALLS, 4 * repetitions)

@@ -19,7 +19,7 @@ from missing import missing, need_tool
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import _errors
 import _load
-import _plan_models
+import _plan_programs
 import run_all
 import tables
 
@@ -116,7 +116,7 @@ def test_a_row_whose_case_is_gone_is_a_failure():
 
 
 def test_each_kind_of_a_plan_has_a_reason():
-    assert set(_errors.REASONS) == {*_plan_models.TRAINED, *_plan_models.OTHERS}
+    assert set(_errors.REASONS) == set(_plan_programs.PROGRAMS)
 
 
 class Bench:
