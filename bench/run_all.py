@@ -1,10 +1,10 @@
 """Runs every benchmark: `make bench`; leaves out/bench.json and out/bench.md.
 
-Each file runs several times, a process of its own each time, with all its repetitions
-unless `--quick` was asked for; a figure is the median of the runs, beside the least
-and the most. What is there is written after each file, and kept: the next `make bench`
-of the same sources on the same machine runs only those files that failed or did not
-run. A file that fails stops no other. tests/unit/test_benches.py runs each once.
+Each file runs several times, a process of its own each time, with all its repetitions;
+a figure is the median of the runs, beside the least and the most. What is there is
+written after each file, and kept: the next `make bench` of the same sources on the same
+machine runs only those files that failed or did not run. A file that fails stops no
+other. tests/unit/test_benches.py runs each once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ BY_NAME_ONLY = ("launch_profile",)
 # What README.md shows has all runs that are asked for; other files have fewer.
 FRONT = {row.bench for row in tables.TABLES["front"][1]}
 RUNS_OF_OTHERS = 2
-QUICK_RUNS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
     "launch_profile": ("g++", "valgrind"),
@@ -97,11 +96,11 @@ class FailedError(Exception):
     """A benchmark did not end, or not well."""
 
 
-def run(program: Program, *flags: str) -> list[dict[str, Any]]:
+def run(program: Program) -> list[dict[str, Any]]:
     """Return what it prints. Raises FailedError."""
     try:
         done = subprocess.run(
-            [*program.command, *flags],
+            program.command,
             capture_output=True,
             text=True,
             cwd=ROOT,
@@ -203,7 +202,7 @@ def kept(path: Path, begun: dict[str, Any]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     result: dict[str, Any] = json.loads(path.read_text())
-    same = ("machine", "sources", "effort", "runs")
+    same = ("machine", "sources", "runs")
     if any(result.get(key) != begun[key] for key in same):
         return None
     return result
@@ -217,12 +216,11 @@ def write(result: dict[str, Any], out: Path) -> None:
     out.with_suffix(".md").write_text(tables.everything(result))
 
 
-def measured(program: Program, runs: int, *flags: str) -> dict[str, Any]:
+def measured(program: Program, runs: int) -> dict[str, Any]:
     """Return the figures of a file, and how much others had of the machine."""
     load = Load()
     began = time.gmtime()
-    goals = GOALS.get(program.name, {})
-    cases = merged([run(program, *flags) for _ in range(runs)], goals)
+    cases = merged([run(program) for _ in range(runs)], GOALS.get(program.name, {}))
     return {
         "command": program.shown,
         "runs": runs,
@@ -243,12 +241,11 @@ def measure(
 ) -> list[str]:
     """Run them one after the other; return what is wrong with those that failed."""
     failed = []
-    flags = ("--quick",) if result["effort"] == "quick" else ()
     for program in chosen:
         # One that fails now has no figures of before.
         result["benches"].pop(program.name, None)
         try:
-            found = measured(program, runs_of(program.name, runs), *flags)
+            found = measured(program, runs_of(program.name, runs))
         except FailedError as error:
             failed.append(str(error))
             print(error, flush=True)
@@ -264,57 +261,38 @@ def measure(
     return failed
 
 
-def begun(runs: int, quick: bool) -> dict[str, Any]:
+def begun(runs: int) -> dict[str, Any]:
     """Return a result without figures."""
     from _harness import machine  # imports torch
 
     about = machine()
     del about["load"]  # is measured while each file runs
-    return {
-        "machine": about,
-        "sources": digest(),
-        "effort": "quick" if quick else "full",
-        "runs": runs,
-        "benches": {},
-    }
+    return {"machine": about, "sources": digest(), "runs": runs, "benches": {}}
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few runs, few repetitions: not published.")
 @click.option(
     "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of README's."
 )
 @click.option("--only", default="", help="Files, by name, with commas: run again.")
-@click.option("--skip-missing", is_flag=True, help="Leave out what needs other tools.")
 @click.option("--fresh", is_flag=True, help="Keep nothing of earlier runs.")
-def main(quick: bool, runs: int, only: str, skip_missing: bool, fresh: bool) -> None:
-    """Run every benchmark that has not run yet."""
-    runs = QUICK_RUNS if quick else runs
-    out = ROOT / "out" / ("bench-quick.json" if quick else "bench.json")
-    result = begun(runs, quick)
-    before = None if fresh else kept(out, result)
-    if before is not None:
+def main(runs: int, only: str, fresh: bool) -> None:
+    """Run every benchmark that has not run yet, and for which nothing is missing."""
+    out = ROOT / "out" / "bench.json"
+    result = begun(runs)
+    if not fresh and (before := kept(out, result)):
         result = before
     elif out.exists():
         print("nothing is kept: sources, machine or number of runs have changed")
     everything = {program.name: program for program in programs()}
-    if only:
-        named = only.split(",")
-        if unknown := set(named) - set(everything):
-            sys.exit(f"no benchmark is named {', '.join(sorted(unknown))}")
-        chosen = [everything[name] for name in named]
-    else:
-        done = [*BY_NAME_ONLY, *result["benches"]]
-        chosen = [p for p in everything.values() if p.name not in done]
-    missing = without_needs(chosen)
-    if missing and not skip_missing:
-        sys.exit(
-            f"missing: {missing} (apt-get install, make bench-libraries, or "
-            "--skip-missing)"
-        )
+    done = [*BY_NAME_ONLY, *result["benches"]]
+    named = only.split(",") if only else [n for n in everything if n not in done]
+    if unknown := {*named} - {*everything}:
+        sys.exit(f"no benchmark is named {', '.join(sorted(unknown))}")
+    missing = without_needs(everything[name] for name in named)
     for name, needed in missing.items():
-        print(f"{name}: not run, {', '.join(needed)} missing")
-    chosen = [p for p in chosen if p.name not in missing]
+        print(f"{name}: not run, {', '.join(needed)} missing: bench/README.md")
+    chosen = [everything[name] for name in named if name not in missing]
     failed = measure(chosen, result, out, runs)
     print(f"{out.relative_to(ROOT)}, {out.with_suffix('.md').relative_to(ROOT)}")
     if failed:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from _errors import errors
-from _scale import scale
 
-from npu_dispatch.plan.topology import Link
+from npu_dispatch.plan.topology import Group, Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import pages
@@ -123,25 +122,45 @@ def about(result: Mapping[str, Any], names: Collection[str] = ()) -> str:
     beside = f"other programs used {100 * others:.0f} % of the cores"
     if others < IDLE:
         beside = "idle machine"
-    few = " (quick)" if result["effort"] != "full" else ""
     return (
         f"{loaded}{machine['cores']} cores of {machine['cpu']}, torch "
         f"{machine['torch']}, {min(bench['began'] for bench in shown)} UTC; {beside}; "
-        f"median of {' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs{few} "
+        f"median of {' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs "
         "(min to max).\n"
     )
 
 
 def of_scale(result: Mapping[str, Any]) -> str:
-    """Return the table of messages as fast as those measured."""
+    """Return what an all-reduce takes on more ranks than were run, by algorithm.
+
+    Messages within a host are as fast as those measured. The ranks of a host share one
+    link across, whose alpha is that of sockets.
+    """
 
     def link(case: str) -> tuple[float, float]:
         figures = result["benches"]["distributed"]["cases"][case]["figures"]
         alpha, beta = (figures[f]["median"] for f in ("alpha_us", "beta_ns_per_byte"))
         return alpha / 1e6, beta / 1e9
 
-    alpha, _ = link("message_sockets")
-    return scale(Link(*link("message_linked")), alpha)
+    inside, across = (
+        Link(*link("message_linked")),
+        Link(link("message_sockets")[0], 8e-9),
+    )
+    text = "| ranks | bytes | all to all, ms | ring | tree | hierarchical |\n"
+    text += "|---|---|---|---|---|---|\n"
+    for ranks in (8, 64, 512, 4096):
+        shared = {"alone": across, "together": across.shared(8)}
+        group = Group(ranks // 8, 8, 8, ranks, inside, **shared)
+        passes = (group.direct, group.ring_pass, group.tree_pass, group.hierarchy)
+        for words, size in (("4 B", 4), ("1 MB", 1 << 20), ("64 MB", 1 << 26)):
+            # An all-reduce is two passes.
+            cells = (three_digits(2e3 * one(size).seconds()) for one in passes)
+            text += pages.line([ranks, words, *cells])
+    return text
+
+
+def three_digits(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def of_errors(result: Mapping[str, Any]) -> str:
@@ -232,8 +251,6 @@ def published(path: Path) -> dict[str, Any]:
     if not path.exists():
         sys.exit(f"there is no {path}: run `make bench`")
     result: dict[str, Any] = json.loads(path.read_text())
-    if result["effort"] != "full":
-        sys.exit(f"{path} is of a quick run, which is not published: run `make bench`")
     if result["runs"] < FEWEST_RUNS:
         sys.exit(
             f"{path} has {result['runs']} runs of each file, and figures of fewer "

@@ -24,14 +24,14 @@ import run_all
 import tables
 
 # Built with the C++ tests; Python files use what is built beside it, too.
-CORE = run_all.CPP / "stats_cost"
-NEED_CORE = (CORE.name, "enqueue")
+CORE = run_all.CPP / "submit_bench"
+NEED_CORE = ("stats_cost",)
 # What they need is installed for the night: wrk (unit/test_examples.py has the server
 # itself), and libraries of other people.
 AT_NIGHT = {"serve_async", *run_all.LIBRARIES}
 # So does what takes more than two seconds of a core, whatever the sizes.
 AT_NIGHT |= {"cold", "compile", "neighbour", "plan", "service", "step_profile"}
-AT_NIGHT |= {"distributed", "half", "import_time", "scrape", "scrape_gil", "stats_cost"}
+AT_NIGHT |= {"distributed", "half", "import_time", "scrape_gil", "stats_cost"}
 AT_NIGHT |= {"train"}
 PROGRAMS = [
     pytest.param(
@@ -133,7 +133,7 @@ class Bench:
         counted = str(self.folder / name)
         code = f"""
 import sys
-open({counted!r}, "a").write("q" if "--quick" in sys.argv else "x")
+open({counted!r}, "a").write("x")
 {then}
 print('{{"case": "c", "ratio": 0.5}}')
 """
@@ -229,17 +229,6 @@ def test_figures_are_kept_while_sources_are_the_same(bench, changed, options, ru
     bench.run(*options)
 
     assert bench.times("a") == runs
-
-
-def test_a_quick_run_leaves_the_full_ones_figures_and_is_not_published(bench):
-    bench.run()
-    bench.run("--quick")
-
-    out = bench.folder / "out"
-    assert (bench.folder / "a").read_text() == "xxxxxqq"
-    assert tables.published(out / "bench.json")["benches"].keys() == {"a", "b"}
-    with pytest.raises(SystemExit, match="of a quick run, which is not published"):
-        tables.published(out / "bench-quick.json")
 
 
 def test_figures_of_few_runs_are_not_published(bench):
