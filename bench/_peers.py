@@ -8,24 +8,24 @@ those of the caller. A process measures all cases of a file, one after the other
 from __future__ import annotations
 
 import gc
-import json
 import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection
 from time import process_time, sleep
 from typing import Any, TypeVar
 
 import torch
-from _harness import Effort, clock, emit, in_turns, resident_bytes
-from _processes import end, start
+from _harness import Effort, clock, emit, in_turns
+from _processes import start
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Answer = TypeVar("Answer")
 
-WORKER = "--worker"
 ANY_CPU = -1
 # Blocks that are made and not counted.
 WARM_UPS = 3
@@ -126,30 +126,51 @@ def switched(
 
 
 class Workers:
-    """A process of the running script for each peer; they are asked in turn."""
+    """A process for each peer; they are asked in turn.
 
-    def __init__(self, *names: str, effort: Effort) -> None:
+    compare() times the calls that `make` makes, or asks `time`.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        effort: Effort,
+        make: Make | None = None,
+        time: Callable[[Peer, str, int, int], Times] | None = None,
+    ) -> None:
         self._smoke = effort is Effort.SMOKE
-        self._processes = {
-            name: start(effort, WORKER, name, effort.name) for name in names
-        }
+        self._time = time or partial(timed_case, make)
+        self._processes = {}
+        for name in names:
+            peer = BY_NAME[name]
+            if self._smoke and peer.backend:
+                # The same path without the minutes that a C++ compiler takes.
+                peer = replace(peer, backend="eager")
+            self._processes[name] = start(effort, _answer, peer)
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        end(*self._processes.values())
+        for process, connection in self._processes.values():
+            with suppress(OSError):  # it has failed
+                connection.send(None)
+            process.join()
 
-    def ask(self, peer: str, question: str, *arguments: Any) -> Any:
-        """Return what a worker's function of that name returns, while all others
-        are idle."""
-        process = self._processes[peer]
-        process.stdin.write(json.dumps([question, *arguments]) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        if not answer:
+    def ask(
+        self, peer: str, question: Callable[..., Answer], *arguments: Any
+    ) -> Answer:
+        """Return what a function of the peer, and of the arguments, returns in its
+        process, while all others are idle."""
+        _, connection = self._processes[peer]
+        connection.send((question, arguments))
+        try:
+            return connection.recv()
+        except EOFError:
             sys.exit(f"{peer}: {question} {arguments} failed")
-        return json.loads(answer)
+
+    def time(self, peer: str, case: str, n: int, cpu: int = ANY_CPU) -> Times:
+        return self.ask(peer, self._time, case, n, cpu)
 
     def compare(
         self,
@@ -175,13 +196,12 @@ class Workers:
         blocks: dict[str, list[Times]] = {peer: [] for peer in order}
         for peer in order:  # warm up: caches, threads, pools, compilers
             for _ in range(warm_ups):
-                self.ask(peer, "time", case, n, ANY_CPU)
+                self.time(peer, case, n)
         cpus = sorted(os.sched_getaffinity(0)) if same_cpu else [ANY_CPU]
         for repetition in range(repetitions):
             cpu = cpus[repetition % len(cpus)]
             for peer in order:
-                found = self.ask(peer, "time", case, n, cpu)
-                blocks[peer].append(Times(**found))
+                blocks[peer].append(self.time(peer, case, n, cpu))
             if cpu == cpus[-1]:
                 order.reverse()
         return {
@@ -220,33 +240,23 @@ def move_to(cpu: int) -> None:
     os.sched_setaffinity(0, allowed)
 
 
-def timer(make: Make) -> Callable[[Peer, str, int, int], dict[str, float]]:
-    """Return the answer to "time": a block of the call that `make` returns."""
-    current: tuple[str, Call] | None = None
-
-    def time(peer: Peer, case: str, n: int, cpu: int) -> dict[str, float]:
-        nonlocal current
-        if current is None or current[0] != case:
-            current = None  # the case before goes first
-            gc.collect()
-            current = case, make(peer, case)
-        call = current[1]
-        if cpu != ANY_CPU:
-            move_to(cpu)
-            settle = clock() + SETTLE_NS
-            while clock() < settle:
-                timed_block(call, n, peer)
-        return asdict(timed_block(call, n, peer))
-
-    return time
+_current: tuple[str, Call] | None = None  # of a worker's process
 
 
-def memory(peer: Peer) -> dict[str, int]:
-    """The answer to "memory": bytes of the process and of the device's tensors."""
-    gc.collect()
-    peer.wait()
-    reserved = torch.npu.memory_reserved() if peer.device == "npu" else 0
-    return {"process": resident_bytes(), "reserved": reserved}
+def timed_case(make: Make, peer: Peer, case: str, n: int, cpu: int) -> Times:
+    """Return the times of a block of the call that `make` returns."""
+    global _current
+    if _current is None or _current[0] != case:
+        _current = None  # the case before goes first
+        gc.collect()
+        _current = case, make(peer, case)
+    call = _current[1]
+    if cpu != ANY_CPU:
+        move_to(cpu)
+        settle = clock() + SETTLE_NS
+        while clock() < settle:
+            timed_block(call, n, peer)
+    return timed_block(call, n, peer)
 
 
 def rest() -> None:
@@ -259,25 +269,15 @@ def rest() -> None:
             break
 
 
-def serve_if_worker(**questions: Callable[..., Any]) -> None:
-    """In a worker's process: answer until told to stop, then exit.
-
-    Each question is a function of the peer and of what is asked with it.
-    """
-    if len(sys.argv) != 4 or sys.argv[1] != WORKER:
-        return
-    peer, effort = BY_NAME[sys.argv[2]], Effort[sys.argv[3]]
+def _answer(connection: Connection, peer: Peer) -> None:
+    """In a worker's process: answer until told to stop."""
     if peer.threads:
         torch.set_num_threads(peer.threads)
-    if peer.backend and effort is Effort.SMOKE:
-        # The same path without the minutes that a C++ compiler takes.
-        peer = Peer(peer.name, peer.device, peer.threads, "eager")
-    for line in sys.stdin:
-        question, *arguments = json.loads(line)
-        answer = questions[question](peer, *arguments)
+    while asked := connection.recv():
+        question, arguments = asked
+        answer = question(peer, *arguments)
         rest()
-        print(json.dumps(answer), flush=True)
-    sys.exit(0)
+        connection.send(answer)
 
 
 def against_npu(times: dict[str, Times], what: str = "total") -> dict[str, float]:

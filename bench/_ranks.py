@@ -1,11 +1,13 @@
-"""What a rank of bench/distributed.py measures: it prints a line of JSON per case."""
+"""What a rank of bench/distributed.py measures. As a script it prints the times."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -167,24 +169,36 @@ def launches(repetitions: int) -> dict[str, Any]:
     return {name: each[1:] for name, each in times.items()}
 
 
-def rank_main(rank: int, store: str, repetitions: int, cases: Iterable[str]) -> None:
+def measured(
+    rank: int, store: str, repetitions: int, cases: Iterable[str]
+) -> dict[str, Any]:
+    """Return the times of each case, as one of two ranks."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "cpu:gloo,npu:hccl", init_method=f"file://{store}", rank=rank, world_size=2
     )
+    found: dict[str, Any] = {}
     for case in cases:
         if case == "launch":
-            times = launches(repetitions)
+            found[case] = launches(repetitions)
         elif case == "flight_recorder":
             costs = [_C.collective_log_cost(1000) for _ in range(repetitions)]
-            times = {"log": costs}
+            found[case] = {"log": costs}
         elif case.startswith("message_"):
-            times = messages(case == "message_linked", repetitions)
+            found[case] = messages(case == "message_linked", repetitions)
         elif case.startswith("hidden_"):
-            times = {name: hidden(p.device, repetitions) for name, p in PEERS.items()}
+            found[case] = {n: hidden(p.device, repetitions) for n, p in PEERS.items()}
         else:
-            times = measure(case, repetitions)
-        if rank == 0:
-            print(json.dumps([case, times]), flush=True)
+            found[case] = measure(case, repetitions)
     dist.barrier()
     dist.destroy_process_group()
+    return found
+
+
+def answer(connection: Connection, *arguments: Any) -> None:
+    connection.send(measured(*arguments))
+
+
+if __name__ == "__main__":
+    rank, store, repetitions, *cases = sys.argv[1:]
+    print(json.dumps(measured(int(rank), store, int(repetitions), cases)))

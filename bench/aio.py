@@ -17,21 +17,12 @@ import time
 
 import torch
 import uvloop
-from _harness import bench, emit
+from _harness import bench, emit, in_turns
 
 from npu_dispatch import _C
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 clock = time.monotonic_ns
-
-
-def percentiles(name: str, samples: list[float]) -> dict[str, float]:
-    ordered = sorted(samples)
-    p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-    return {
-        f"{name}_p50_us": round(statistics.median(ordered), 2),
-        f"{name}_p99_us": round(p99, 2),
-    }
 
 
 class Gate:
@@ -150,30 +141,26 @@ def main(rounds: int, repetitions: int, awaits: int) -> None:
     """Print a JSON line per loop and case."""
     for name, new_loop in LOOPS.items():
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            device: list[float] = []
-            bare: list[float] = []
-            ratios = []
             runner.run(device_wake(min(100, rounds)))
             # As servers do once they have started: a full collection walks all
             # of torch's objects, a stall of a tenth of a second, not ours.
             gc.collect()
             gc.freeze()
-            for _ in range(repetitions):  # alternating
-                d, b = runner.run(device_wake(rounds)), runner.run(bare_wake(rounds))
-                ratios.append(statistics.median(d) / statistics.median(b))
-                device += d
-                bare += b
+            blocks = {
+                wake: lambda wake=wake: statistics.median(runner.run(wake(rounds)))
+                for wake in (device_wake, bare_wake)
+            }
+            device, bare = in_turns(blocks, repetitions).values()
+            ratios = (a / b for a, b in zip(device, bare, strict=True))
             emit(
                 case=f"wake_{name}",
                 ratio_p50=round(statistics.median(ratios), 2),
-                **percentiles("device", device),
-                **percentiles("bare", bare),
+                device_p50_us=round(statistics.median(device), 2),
+                bare_p50_us=round(statistics.median(bare), 2),
             )
             runs = [runner.run(many(awaits)) for _ in range(repetitions)]
-            emit(
-                case=f"many_{name}",
-                **{k: max(r[k] for r in runs) for k in runs[0]},
-            )
+            worst = {key: max(run[key] for run in runs) for key in runs[0]}
+            emit(case=f"many_{name}", **worst)
 
 
 if __name__ == "__main__":

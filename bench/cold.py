@@ -16,12 +16,12 @@ import random
 import statistics
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from _harness import Effort, Only, bench, emit, timed
-from _peers import Call, Peer, Workers, serve_if_worker
+from _peers import Call, Peer, Workers
+from torch.utils._pytree import tree_map_only
 
 Shape = tuple[int, int]
 LATER = 3  # calls at a shape that are not the first
@@ -96,7 +96,7 @@ def first_and_later(peer: Peer, call: Call) -> tuple[float, float]:
 
 
 def at_new_shapes(peer: Peer, op: str, count: int) -> list[tuple[float, float]]:
-    """The answer to "shapes": first and later call, for `count` new shapes."""
+    """Return the first and a later call, for `count` new shapes."""
     found = []
     for shape in shapes(count):
         call = make(peer.device, op, shape)
@@ -105,22 +105,8 @@ def at_new_shapes(peer: Peer, op: str, count: int) -> list[tuple[float, float]]:
     return found[1:]
 
 
-def moved(value: Any, device: str) -> Any:
-    """Return an argument with its tensors on the device."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to(device)
-    if isinstance(value, (list, tuple)):
-        return type(value)(moved(item, device) for item in value)
-    if isinstance(value, dict):
-        return {
-            key: device if key == "device" else moved(item, device)
-            for key, item in value.items()
-        }
-    return value
-
-
 def in_this_process(peer: Peer, count: int) -> list[tuple[float, float]]:
-    """The answer to "opinfo": operators of the database, evenly spread over it."""
+    """Return those of operators of the database, evenly spread over it."""
     warnings.simplefilter("ignore")  # of the database itself
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -133,7 +119,11 @@ def in_this_process(peer: Peer, count: int) -> list[tuple[float, float]]:
     for info in able[:: max(1, len(able) // count)][:count]:
         sample = next(iter(info.sample_inputs("cpu", torch.float32)))
         values = (sample.input, sample.args, sample.kwargs)
-        first, args, kwargs = (moved(value, peer.device) for value in values)
+        first, args, kwargs = tree_map_only(
+            torch.Tensor, lambda tensor: tensor.detach().to(peer.device), values
+        )
+        if "device" in kwargs:
+            kwargs["device"] = peer.device
         peer.wait()
 
         def call() -> object:
@@ -160,7 +150,9 @@ def main(shapes: int, operators: int, only: Only, effort: Effort) -> None:
     peers, added = ("cpu", "npu"), []
     with Workers(*peers, effort=effort) as workers:
         for op in filter(only, OPERATORS):
-            asked = {peer: workers.ask(peer, "shapes", op, shapes) for peer in peers}
+            asked = {
+                peer: workers.ask(peer, at_new_shapes, op, shapes) for peer in peers
+            }
             line = line_of(asked)
             added.append(line["npu_added_us"])
             emit(case=op, **line)
@@ -170,10 +162,11 @@ def main(shapes: int, operators: int, only: Only, effort: Effort) -> None:
     if only("opinfo"):
         # Processes in which nothing ran before.
         with Workers(*peers, effort=effort) as workers:
-            asked = {peer: workers.ask(peer, "opinfo", operators) for peer in peers}
+            asked = {
+                peer: workers.ask(peer, in_this_process, operators) for peer in peers
+            }
         emit(case="opinfo", operators=len(asked["npu"]), **line_of(asked))
 
 
 if __name__ == "__main__":
-    serve_if_worker(shapes=at_new_shapes, opinfo=in_this_process)
     main()

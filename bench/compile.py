@@ -20,17 +20,7 @@ from collections.abc import Callable
 
 import torch
 from _harness import Effort, Only, bench, emit
-from _peers import (
-    REDUCED,
-    WHOLE_STEP,
-    Call,
-    Peer,
-    Times,
-    Workers,
-    serve_if_worker,
-    timed_block,
-    timer,
-)
+from _peers import REDUCED, WHOLE_STEP, Call, Peer, Times, Workers, timed_block
 from steps import captured, deep_forward, training_step
 from torch import nn
 
@@ -189,7 +179,9 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
     smoke = effort is Effort.SMOKE
     everyone = dict.fromkeys(peer for _, peers in CASES.values() for peer in peers)
     left_out = COMPILED if smoke else ()
-    with Workers(*(p for p in everyone if p not in left_out), effort=effort) as workers:
+    with Workers(
+        *(p for p in everyone if p not in left_out), effort=effort, make=make
+    ) as workers:
         for case in filter(only, CASES):
             calls, peers = CASES[case]
             workers.report(
@@ -239,5 +231,4 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -8,16 +8,16 @@ behind computation is asked of two network namespaces, where those may be made.
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from typing import Any
 
+import _ranks
 from _harness import Effort, Only, bench, emit
-from _processes import Started, end, start
-from _ranks import CALLS, SIZES, rank_main
+from _processes import start
+from _ranks import CALLS, SIZES, answer
 from _two_hosts import two_hosts
 
 # npu beside gloo: at most of its time, or at least of its speed.
@@ -31,7 +31,6 @@ OWN = ("launch", "flight_recorder", "message_linked", "message_sockets")
 # Collectives are refused by a capture so far: this one runs if it is asked for.
 HIDDEN = "hidden_1Gbit"
 RATE = "1gbit"
-LINKED = ("env", "GLOO_SOCKET_IFNAME=link")
 
 
 def figures_of(case: str, times: dict[str, Any]) -> dict[str, Any]:
@@ -69,55 +68,49 @@ def hidden(times: dict[str, list[float]]) -> float:
     return round(100 * (compute + communicate - step) / compute, 1)
 
 
-def report(ranks: list[Started], folder: str) -> None:
-    """Print what the first of two ranks has measured."""
-    outputs = [rank.stdout.read() for rank in ranks]
-    all_well = end(*ranks)
-    # Not by leaving a context: a forked rank would leave it, too.
-    shutil.rmtree(folder)
-    if not all_well:
-        raise SystemExit("a rank failed")
-    for case, times in map(json.loads, outputs[0].splitlines()):
-        emit(case=case, **figures_of(case, times))
+def ask(effort: Effort, repetitions: int, cases: list[str]) -> dict[str, Any]:
+    """Return the times of cases, of two ranks of this host."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = (f"{folder}/store", repetitions, cases)
+        ranks = [start(effort, answer, rank, *asked) for rank in range(2)]
+        found = [connection.recv() for _, connection in ranks]
+        for process, _ in ranks:
+            process.join()
+    return found[0]
 
 
-def ask(effort: Effort, repetitions: int, cases: Iterable[str]) -> None:
-    """Measure cases with two ranks of this host."""
-    folder = tempfile.mkdtemp()
-    argv = [f"{folder}/store", str(repetitions), *cases]
-    report([start(effort, "--rank", str(rank), *argv) for rank in range(2)], folder)
-
-
-def ask_two_hosts(repetitions: int) -> None:
-    with two_hosts(RATE) as hosts:
+def ask_two_hosts(repetitions: int) -> dict[str, Any] | None:
+    with two_hosts(RATE) as hosts, tempfile.TemporaryDirectory() as folder:
         if hosts is None:
-            emit(case=HIDDEN, not_measured="no network namespaces for this user")
-            return
-        folder = tempfile.mkdtemp()
-        argv = [f"{folder}/store", str(repetitions), HIDDEN]
+            return None
+        own = ("env", "GLOO_SOCKET_IFNAME=link", sys.executable, _ranks.__file__)
+        asked = (f"{folder}/store", str(repetitions), HIDDEN)
         ranks = [
-            start(Effort.FULL, "--rank", str(rank), *argv, before=(*host, *LINKED))
+            subprocess.Popen([*host, *own, str(rank), *asked], stdout=subprocess.PIPE)
             for rank, host in enumerate(hosts)
         ]
-        report(ranks, folder)
+        outputs = [rank.communicate()[0] for rank in ranks]
+        if any(rank.returncode for rank in ranks):
+            raise SystemExit("a rank failed")
+        return json.loads(outputs[0])
 
 
 @bench(repetitions=(31, 11, 1))
 def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
+    found: dict[str, Any] = {}
     if chosen := [*filter(only, (*AGAINST_GLOO, *OWN))]:
-        ask(effort, repetitions, chosen)
-    if not only(HIDDEN):
-        return
-    if effort is Effort.SMOKE:
-        emit(case=HIDDEN, not_measured="a smoke run starts no other interpreters")
-    else:
-        ask_two_hosts(min(repetitions, 11))
+        found = ask(effort, repetitions, chosen)
+    if only(HIDDEN):
+        more = None
+        if effort is not Effort.SMOKE:  # which starts no other interpreters
+            more = ask_two_hosts(min(repetitions, 11))
+        if more is None:
+            emit(case=HIDDEN, not_measured="no network namespaces")
+        found |= more or {}
+    for case, times in found.items():
+        emit(case=case, **figures_of(case, times))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--rank"]:
-        rank, store, count, *cases = sys.argv[2:]
-        rank_main(int(rank), store, int(count), cases)
-    else:
-        main()
+    main()

@@ -9,20 +9,12 @@ behind.
 
 from __future__ import annotations
 
+import gc
 import random
 
 import torch
-from _harness import Effort, bench, emit
-from _peers import (
-    ANY_CPU,
-    WARM_UPS,
-    Call,
-    Peer,
-    Workers,
-    memory,
-    serve_if_worker,
-    timer,
-)
+from _harness import Effort, bench, emit, resident_bytes
+from _peers import WARM_UPS, Call, Peer, Workers
 from torch import nn
 
 WIDTH, LENGTHS, BATCHES = 64, 256, 16
@@ -56,16 +48,24 @@ def encoder_steps(peer: Peer, _: str) -> Call:
     return step
 
 
+def memory(peer: Peer) -> dict[str, int]:
+    """Return the bytes of the process and of the device's tensors."""
+    gc.collect()
+    peer.wait()
+    reserved = torch.npu.memory_reserved() if peer.device == "npu" else 0
+    return {"process": resident_bytes(), "reserved": reserved}
+
+
 @bench(steps=(1600, 400, 1), block=(40, 40, 1))
 def main(steps: int, block: int, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line for the time, and one for the memory."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=encoder_steps) as workers:
         for peer in peers:
-            workers.ask(peer, "time", "encoder", block, ANY_CPU)
-        before = {peer: workers.ask(peer, "memory") for peer in peers}
+            workers.time(peer, "encoder", block)
+        before = {peer: workers.ask(peer, memory) for peer in peers}
         repetitions = max(1, steps // block - WARM_UPS)
         workers.report("encoder", block, repetitions)
-        after = {peer: workers.ask(peer, "memory") for peer in peers}
+        after = {peer: workers.ask(peer, memory) for peer in peers}
     grown = {
         peer: {k: (after[peer][k] - before[peer][k]) / 1e6 for k in after[peer]}
         for peer in peers
@@ -79,5 +79,4 @@ def main(steps: int, block: int, peers: tuple[str, ...], effort: Effort) -> None
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(encoder_steps), memory=memory)
     main()

@@ -12,7 +12,7 @@ import statistics
 
 import torch
 from _harness import Effort, Only, bench, emit, resident_bytes
-from _peers import CPU, NPU, Call, Peer, Workers, serve_if_worker, timed_block, timer
+from _peers import CPU, NPU, Call, Peer, Workers, timed_block
 from steps import captured, deep_forward, training_step
 
 FORWARD = "mlp_16x16_forward"
@@ -79,7 +79,7 @@ def main(
     repetitions: int, replays: int, only: Only, peers: tuple[str, ...], effort: Effort
 ) -> None:
     """Print a JSON line per case."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=make) as workers:
         for case in filter(only, CASES):
             _, kind, calls = CASES[case]
             workers.report(
@@ -106,5 +106,4 @@ def main(
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

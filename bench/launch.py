@@ -11,15 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from _harness import Effort, Only, bench, emit, geometric_mean
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
+from _peers import Call, Peer, Workers, against_npu, microseconds
 
 OF_A_LIST = 100  # tensors
 
@@ -71,7 +63,7 @@ def main(
     """Print a JSON line per case, then the geometric means."""
     host_ratios, total_ratios = [], []
     # A compiler has nothing to do for one operator.
-    with Workers(*peers[:3], effort=effort) as workers:
+    with Workers(*peers[:3], effort=effort, make=make) as workers:
         for case in filter(only, small("cpu") | boxed("cpu")):
             times = workers.compare(case, calls, repetitions, same_cpu=True)
             until_returned = against_npu(times, "host")
@@ -96,5 +88,4 @@ def main(
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ from pathlib import Path
 
 import torch
 from _callgrind import MARK, Counts, Function, count, per_call
-from _harness import Effort, bench, emit
+from _harness import Only, bench, emit
 from launch import small
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,48 +117,35 @@ def counted(
     *,
     floor: Path = FLOOR,
     sanitizer: str = "never",
-    smoke: bool = False,
+    few: int = FEW,
+    many: int = MANY,
 ) -> list[Counts]:
-    """Return what a call of each case executes; of a smoke run, which makes the same
-    calls without valgrind, nothing."""
-    few, many = (1, 2) if smoke else (FEW, MANY)
-    arguments = [str(ROOT / "bench"), str(floor), DEVICES[device], sanitizer]
-    arguments += [",".join(names), str(few), str(many)]
-    if smoke:
-        subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True)
-        return []
+    """Return what a call of each case executes."""
+    where = [str(ROOT / "bench"), str(floor), DEVICES[device], sanitizer]
+    parts = count(PROGRAM, *where, ",".join(names), str(few), str(many))[1::2]
     # A part with calls comes after each other one: few, then many.
-    parts = count(PROGRAM, *arguments)[1::2]
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return [per_call(a, b, many - few) for a, b in pairs]
 
 
-@bench(functions=(0, 0, 0))
-def main(functions: int, only: str, effort: Effort) -> None:
+@bench(few=(FEW, FEW, 1), many=(MANY, MANY, 2), functions=(0, 0, 0))
+def main(few: int, many: int, functions: int, only: Only) -> None:
     """Print a JSON line per case. Needs g++ and valgrind; takes some minutes."""
-    smoke = effort is Effort.SMOKE
-    names = [case for case in small("cpu") if only in case]
-    with tempfile.TemporaryDirectory() as folder:
-        floor = compiled_floor(Path(folder)) if names else FLOOR
-        profiles = {
-            device: counted(names, device, floor=floor, smoke=smoke)
-            for device in (DEVICES if names else ())
-        }
-    for number, case in enumerate(names):
-        if smoke:
-            emit(case=case)
-            continue
-        found = {device: profiles[device][number] for device in DEVICES}
-        report(case, found, functions)
-    if only in SANITIZER:
-        states = {
-            state: counted(["add"], sanitizer=state, smoke=smoke)
-            for state in ("never", "after", "on")
-        }
-        if smoke:
-            emit(case=SANITIZER)
-        else:
-            of_sanitizer({key: found[0] for key, found in states.items()}, functions)
+    calls = {"few": few, "many": many}
+    if names := [*filter(only, small("cpu"))]:
+        with tempfile.TemporaryDirectory() as folder:
+            floor = compiled_floor(Path(folder))
+            profiles = {
+                device: counted(names, device, floor=floor, **calls)
+                for device in DEVICES
+            }
+        for number, case in enumerate(names):
+            found = {device: profiles[device][number] for device in DEVICES}
+            report(case, found, functions)
+    if only(SANITIZER):
+        states = ("never", "after", "on")
+        found = {s: counted(["add"], sanitizer=s, **calls)[0] for s in states}
+        of_sanitizer(found, functions)
 
 
 def of_sanitizer(found: dict[str, Counts], functions: int) -> None:

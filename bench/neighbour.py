@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from _harness import Effort, Only, bench, emit, geometric_mean
-from _peers import REDUCED, WHOLE_STEP, Call, Peer, Workers, serve_if_worker, timer
+from _peers import REDUCED, WHOLE_STEP, Call, Peer, Workers
 from _processes import busy
 from dynamic import encoder_steps
 from steps import training_step
@@ -47,24 +47,18 @@ def make(peer: Peer, case: str) -> Call:
     return training_step(peer, case, "foreach" if case in ("mlp", "cnn") else "fused")
 
 
-def fair_slowdown(n: int) -> float:
-    """How much longer a program takes that has all cores, and then its share of
-    them beside `n` threads."""
-    cores = os.cpu_count() or 1
-    return (cores + n) / cores
-
-
 @bench(repetitions=(5, 3, 1))
 def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per program and number of neighbours, then the geometric
     means."""
     ratios: dict[int, list[float]] = {}
+    cores = os.cpu_count() or 1
     for case in filter(only, CASES):
         calls, ours, theirs = CASES[case]
         alone, most = 0.0, MOST_NEIGHBOURS
         if effort is Effort.SMOKE:
             most = SMOKE_NEIGHBOURS.get(case, 0)
-        with Workers(ours, theirs, effort=effort) as workers:
+        with Workers(ours, theirs, effort=effort, make=make) as workers:
             for n in range(most + 1):
                 with busy(n):
                     times = workers.compare(case, calls, repetitions)
@@ -72,11 +66,12 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
                 alone = alone or npu
                 ratio = round(npu / cpu, 3)
                 ratios.setdefault(n, []).append(ratio)
-                over_share = npu / alone / fair_slowdown(n)
+                # Of all cores, and then of the share of them beside `n` threads.
+                fair = (cores + n) / cores
                 emit(
                     case=f"{case}_beside_{n}",
                     ratio=ratio,
-                    over_share=round(over_share, 3),
+                    over_share=round(npu / alone / fair, 3),
                     npu_us=round(npu, 1),
                     cpu_us=round(cpu, 1),
                     npu_host_us=round(times[ours].host, 1),
@@ -87,5 +82,4 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
-from dataclasses import asdict
 
 import torch
 from _harness import Effort, Only, bench, clock, emit
-from _peers import Peer, Times, Workers, against_npu, serve_if_worker
+from _peers import Peer, Times, Workers, against_npu
 
 THREADS = (1, 2, 4)
 # Threads and whether each has its own stream.
@@ -23,8 +22,8 @@ CASES = {f"{n}_to_one_stream": (n, False) for n in THREADS} | {
 }
 
 
-def block(peer: Peer, case: str, launches: int, _: int) -> dict[str, float]:
-    """The answer to "time": of a launch, until the last thread has returned, and until
+def block(peer: Peer, case: str, launches: int, _: int) -> Times:
+    """Return the times of a launch, until the last thread has returned, and until
     the last task is retired.
     """
     threads, own = CASES[case]
@@ -56,14 +55,14 @@ def block(peer: Peer, case: str, launches: int, _: int) -> dict[str, float]:
     for thread in running:
         thread.join()
     ns = 1e3 * each * threads
-    return asdict(Times((returned - began) / ns, (retired - began) / ns))
+    return Times((returned - began) / ns, (retired - began) / ns)
 
 
 @bench(launches=(4000, 4000, 4), repetitions=(21, 9, 1))
 def main(launches: int, repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case; `over_one` is npu's cost over one thread's."""
     alone = 0.0
-    with Workers("npu", "cpu", effort=effort) as workers:
+    with Workers("npu", "cpu", effort=effort, time=block) as workers:
         for case in CASES:
             if not only(case) and case != "1_to_one_stream":
                 continue
@@ -81,5 +80,4 @@ def main(launches: int, repetitions: int, only: Only, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=block)
     main()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 from _harness import Effort, Only, bench
-from _peers import Call, Peer, Workers, against_npu, serve_if_worker, timer
+from _peers import Call, Peer, Workers, against_npu
 
 # rows, what is summed over, columns
 CASES = {
@@ -44,7 +44,7 @@ def make(peer: Peer, case: str) -> Call:
 @bench(repetitions=(15, 7, 1))
 def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line per size."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=make) as workers:
         for case in filter(only, CASES):
             long = workers.compare(case, LONG, repetitions, peers=("npu", "cpu"))
             more = {"long_ratio": against_npu(long)["ratio"]}
@@ -52,5 +52,4 @@ def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from _harness import Effort, Only, bench, emit, geometric_mean
-from _peers import Call, Peer, Workers, serve_if_worker, timer
+from _peers import Call, Peer, Workers
 from steps import KINDS, captured
 from torch import Tensor, nn
 
@@ -112,7 +112,7 @@ def make(peer: Peer, case: str) -> Call:
 @bench(repetitions=(5, 3, 1))
 def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per program; `ratio` is npu's time over cpu's until done."""
-    with Workers("npu", "cpu", effort=effort) as workers:
+    with Workers("npu", "cpu", effort=effort, make=make) as workers:
         ratios = [
             workers.report(case, 1, repetitions)["ratio"]
             for case in filter(only, PROGRAMS)
@@ -124,5 +124,4 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

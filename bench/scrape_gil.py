@@ -10,8 +10,7 @@ each 10 ms held: the trace of its launch rate. The cases alternate:
   in_process  the trainer renders its own metrics in a thread, as an exporter
               without a helper would: what the trace looks like when it costs GIL
 
-One JSON line per case, medians over the blocks: launches per second and the
-range of the trace, CPU time of the launching thread per launch, the longest gap
+One JSON line per case, medians over the blocks: launches per second, the longest gap
 between two launches, and the CPU time that all other threads of the trainer
 took, launchers excepted. Only a thread of the trainer can hold its GIL, so
 `other_threads_us` of 0 is 0 us of GIL.
@@ -55,7 +54,7 @@ for _ in range(int(sys.argv[1]) - 1):
             a.add_(1)
 registry = CollectorRegistry()
 registry.register(NpuCollector(pid=os.getpid()))
-clock, cpu = time.perf_counter_ns, time.thread_time_ns
+clock = time.perf_counter_ns
 torch.npu.synchronize()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -67,44 +66,28 @@ for line in sys.stdin:
     thread = threading.Thread(target=own)
     if render == "1":
         thread.start()
-    rates, worst, spent, launches = [], 0, 0, 0
+    rates, worst = [], 0
     at = clock()
     while at < end or not rates:  # once, however late this has begun
-        begun, n, used = at, 0, cpu()
+        begun, n = at, 0
         while at - begun < 10_000_000:
             a.add_(1)
             n += 1
             now = clock()
             worst = max(worst, now - at)
             at = now
-        spent += cpu() - used
-        launches += n
         rates.append(n / (at - begun) * 1e9)
         torch.npu.synchronize()
         at = clock()
     if render == "1":
         thread.join()
-    print(worst, spent / launches, *rates, flush=True)
+    print(worst, *rates, flush=True)
 """
 # As much work as rendering a scrape, of nobody.
 LOAD = """
 while True:
     sum(i * i for i in range(10_000))
 """
-
-
-def block(line: str, other_us: float) -> dict[str, float]:
-    """Return what one block of a case gave."""
-    worst, launch, *rates = map(float, line.split())
-    rates.sort()
-    return {
-        "rate": statistics.median(rates),
-        "low": rates[len(rates) // 20],
-        "high": rates[-1 - len(rates) // 20],
-        "cpu_ns_per_launch": launch,
-        "longest_gap_us": worst / 1e3,
-        "other_threads_us": other_us,
-    }
 
 
 class Trainer:
@@ -141,7 +124,12 @@ class Trainer:
 
     def result(self, others_us: float) -> dict[str, float]:
         assert self.process.stdout is not None
-        return block(self.process.stdout.readline(), others_us)
+        worst, *rates = map(float, self.process.stdout.readline().split())
+        return {
+            "rate": statistics.median(rates),
+            "longest_gap_us": worst / 1e3,
+            "other_threads_us": others_us,
+        }
 
     def end(self) -> None:
         self.process.communicate()

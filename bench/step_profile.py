@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 from _harness import Effort, Only, bench, clock, emit
-from _peers import WARM_UPS, Call, Peer, Workers, serve_if_worker, timed_block
+from _peers import WARM_UPS, Call, Peer, Workers, timed_block
 from dynamic import encoder_steps
 from steps import training_step
 from torch.autograd import DeviceType
@@ -142,7 +142,7 @@ class Seen(Peer):
 
 
 def compiled(peer: Peer, n: int, blocks: int, smoke: bool) -> dict[str, float]:
-    """The answer to "compiled": microseconds of a step on the host, by its part."""
+    """Return the microseconds of a step on the host, by its part."""
     peer = Seen(peer.name, peer.device)
     found: dict[str, list[float]] = defaultdict(list)
     with timed_parts() as parts:
@@ -187,8 +187,7 @@ class Trace:
 
 
 def traced(peer: Peer, model: str, n: int, blocks: int) -> tuple[Any, Kernels]:
-    """The answer to "traced": microseconds of a step by what the threads do, and its
-    kernels."""
+    """Return the microseconds of a step by what the threads do, and its kernels."""
     step = make(peer, model)
     for _ in range(WARM_UPS):
         timed_block(step, n, peer)
@@ -219,7 +218,7 @@ def traced(peer: Peer, model: str, n: int, blocks: int) -> tuple[Any, Kernels]:
 
 
 def profiled(peer: Peer, model: str, n: int, blocks: int) -> tuple[float, Kernels]:
-    """The answer to "profiled": microseconds of a step on cpu, and its kernels."""
+    """Return the microseconds of a step on cpu, and its kernels."""
     step = make(peer, model)
     times = [timed_block(step, n, peer) for _ in range(WARM_UPS + blocks)]
     steps = n * blocks
@@ -254,9 +253,9 @@ def main(blocks: int, only: Only, effort: Effort) -> None:
     with Workers("npu", ONE_THREAD, "cpu", effort=effort) as workers:
         for model in filter(only, MODELS):
             n = 1 if smoke else MODELS[model][0]
-            us, npu = workers.ask("npu", "traced", model, n, blocks)
-            one_us, alone = workers.ask(ONE_THREAD, "traced", model, n, blocks)
-            cpu_us, cpu = workers.ask("cpu", "profiled", model, n, blocks)
+            us, npu = workers.ask("npu", traced, model, n, blocks)
+            one_us, alone = workers.ask(ONE_THREAD, traced, model, n, blocks)
+            cpu_us, cpu = workers.ask("cpu", profiled, model, n, blocks)
             tasks = us.pop("tasks")
             emit(
                 case=model,
@@ -270,11 +269,10 @@ def main(blocks: int, only: Only, effort: Effort) -> None:
                 kernels=lines_of(npu, [alone, cpu]),
             )
         for peer in ("npu", "cpu") if only(COMPILED) else ():
-            us = workers.ask(peer, COMPILED, 1 if smoke else 30, blocks, smoke)
+            us = workers.ask(peer, compiled, 1 if smoke else 30, blocks, smoke)
             shown = {f"{name}_us": round(value, 1) for name, value in us.items()}
             emit(case=f"{COMPILED}_{peer}", **shown)
 
 
 if __name__ == "__main__":
-    serve_if_worker(traced=traced, profiled=profiled, compiled=compiled)
     main()

@@ -10,7 +10,7 @@ there, fused.
 from __future__ import annotations
 
 from _harness import Effort, Only, bench
-from _peers import CPU, NPU, Call, Peer, Workers, serve_if_worker, timer
+from _peers import CPU, NPU, Call, Peer, Workers
 from steps import training_step
 
 # model: steps in a block, kind of optimizer kernels. SGD is compared as foreach, and
@@ -38,7 +38,7 @@ def make(peer: Peer, case: str) -> Call:
 @bench(repetitions=(8, 4, 1))
 def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line per case."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=make) as workers:
         for case in filter(only, MODELS if effort is Effort.SMOKE else CASES):
             model, kind = CASES[case]
             workers.report(
@@ -53,5 +53,4 @@ def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -9,22 +9,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from _harness import Effort, Only, bench, clock, emit
-from _peers import (
-    Call,
-    Peer,
-    Times,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timed_block,
-)
+from _peers import Call, Peer, Times, Workers, against_npu, microseconds, timed_case
 from models import perceptron
 from torch import Tensor
 
@@ -91,47 +81,35 @@ def trainer_steps(peer: Peer) -> Times:
     return Times(*((t - watch.began) / STEPS / 1e3 for t in (returned, clock())))
 
 
-def loop(peer: Peer, by_accelerate: bool) -> Call:
+def loop(peer: Peer, case: str) -> Call:
     """A step of a small MLP, bare or with what accelerate prepared."""
     torch.manual_seed(0)
     model = perceptron(64, 64, 64).to(peer.device)
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
-    if not by_accelerate:
+    backward = torch.Tensor.backward
+    if case == "accelerate":
+        from accelerate import Accelerator
 
-        def bare() -> None:
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        accelerator = Accelerator(cpu=peer.device == "cpu")
+        model, optimizer = accelerator.prepare(model, optimizer)
+        backward = accelerator.backward
 
-        return bare
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=peer.device == "cpu")
-    model, optimizer = accelerator.prepare(model, optimizer)
-
-    def prepared() -> None:
-        accelerator.backward(F.mse_loss(model(x), y))
+    def step() -> None:
+        backward(F.mse_loss(model(x), y))
         optimizer.step()
         optimizer.zero_grad()
 
-    return prepared
+    return step
 
 
-class Answers:
-    """What a worker answers to "time"; it keeps the loops that it has made."""
-
-    def __init__(self) -> None:
-        self.loops: dict[str, Call] = {}
-
-    def time(self, peer: Peer, case: str, n: int, _: int) -> dict[str, float]:
-        if peer.device == "npu":
-            npu_dispatch.install_torch_npu_alias()  # accelerate looks for its name
-        if case == "trainer_gpt2":
-            return asdict(trainer_steps(peer))
-        if case not in self.loops:
-            self.loops[case] = loop(peer, case == "accelerate")
-        return asdict(timed_block(self.loops[case], n, peer))
+def time(peer: Peer, case: str, n: int, cpu: int) -> Times:
+    """Return the times of a block."""
+    if peer.device == "npu":
+        npu_dispatch.install_torch_npu_alias()  # accelerate looks for its name
+    if case == "trainer_gpt2":
+        return trainer_steps(peer)
+    return timed_case(loop, peer, case, n, cpu)
 
 
 @bench(repetitions=(5, 3, 1))
@@ -139,7 +117,7 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     # Neither asks a server for anything.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with Workers("npu", "cpu", effort=effort) as workers:
+    with Workers("npu", "cpu", effort=effort, time=time) as workers:
         if only("trainer_gpt2"):
             workers.report("trainer_gpt2", 1, repetitions)
         if not only("accelerate"):
@@ -160,5 +138,4 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=Answers().time)
     main()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from _harness import Effort, Only, bench
-from _peers import Call, Peer, Times, Workers, against_npu, serve_if_worker, timer
+from _peers import Call, Peer, Times, Workers, against_npu
 from torch import Tensor
 
 SIDES = {"65k": 256, "262k": 512, "1m": 1024}  # of square matrices
@@ -53,7 +53,7 @@ def make(peer: Peer, case: str) -> Call:
 @bench(repetitions=(15, 7, 1))
 def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line per kernel and size."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=make) as workers:
         for name, (size, side) in itertools.product(KERNELS, SIDES.items()):
 
             def figures(times: dict[str, Times], n: int = side**2) -> dict[str, float]:
@@ -65,5 +65,4 @@ def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -297,16 +297,6 @@ void bench_push(const Floor& copy, const std::string& name, bool shared) {
   push("_push_polled", Consumer::kTakes, 1);
 }
 
-// `producers` ends the cases' names.
-void bench_submit(Stream& stream, Stream& holder, const Floor& copy,
-                  const std::string& producers) {
-  report("stream_submit" + producers, "ns",
-         repeat_some([&] { return backlog_cost(stream, holder).submit; }),
-         &copy);
-  report("stream_submit_chased" + producers, "ns",
-         repeat_some([&] { return stream_push_cost(stream); }), &copy);
-}
-
 int run() {
   memset(&source, 7, sizeof source);
   pin(0);
@@ -325,14 +315,19 @@ int run() {
   report("ring_one_way_p50", "ns", repeat_some(one_way), &trip);
 
   auto stream = make_stream(), holder = make_stream();
-  bench_submit(*stream, *holder, copy, "");
+  report("stream_submit", "ns",
+         repeat_some([&] { return backlog_cost(*stream, *holder).submit; }),
+         &copy);
+  const auto chased = [&] { return stream_push_cost(*stream); };
+  report("stream_submit_chased", "ns", repeat_some(chased), &copy);
   report("launcher_per_task", "ns",
          repeat_some([&] { return backlog_cost(*stream, *holder).launch; }));
   report("parked_submit", "ns",
          repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake);
   report("idle_cpu", "%", repeat(repetitions(3, 3), others_cpu_percent));
   std::thread([&] { submit(*stream); }).join();
-  bench_submit(*stream, *holder, copy, "_after_a_second_thread");
+  report("stream_submit_chased_after_a_second_thread", "ns",
+         repeat_some(chased), &copy);
   return 0;
 }
 
