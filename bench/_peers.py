@@ -68,7 +68,6 @@ BY_NAME = {
         CPU,
         Peer("cpu_one_thread", "cpu", threads=1),
         Peer("cpu_compiled", "cpu", backend="inductor"),
-        Peer("npu_one_thread", "npu", threads=1),
         Peer("npu_compiled", "npu", backend="inductor"),
         Peer(REDUCED, "npu", backend="inductor"),
         Peer(WHOLE_STEP, "npu", backend="inductor"),

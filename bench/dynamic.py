@@ -48,12 +48,11 @@ def encoder_steps(peer: Peer, _: str) -> Call:
     return step
 
 
-def memory(peer: Peer) -> dict[str, int]:
-    """Return the bytes of the process and of the device's tensors."""
+def memory(peer: Peer) -> int:
+    """Return the bytes of the process."""
     gc.collect()
     peer.wait()
-    reserved = torch.npu.memory_reserved() if peer.device == "npu" else 0
-    return {"process": resident_bytes(), "reserved": reserved}
+    return resident_bytes()
 
 
 @bench(steps=(1600, 400, 1), block=(40, 40, 1))
@@ -66,15 +65,13 @@ def main(steps: int, block: int, peers: tuple[str, ...], effort: Effort) -> None
         repetitions = max(1, steps // block - WARM_UPS)
         workers.report("encoder", block, repetitions)
         after = {peer: workers.ask(peer, memory) for peer in peers}
-    grown = {
-        peer: {k: (after[peer][k] - before[peer][k]) / 1e6 for k in after[peer]}
-        for peer in peers
-    }
     emit(
         case="memory",
         steps=(repetitions + WARM_UPS) * block,
-        **{f"{peer}_grown_mb": round(grown[peer]["process"], 1) for peer in peers},
-        npu_reserved_grown_mb=round(grown["npu"]["reserved"], 1),
+        **{
+            f"{peer}_grown_mb": round((after[peer] - before[peer]) / 1e6, 1)
+            for peer in peers
+        },
     )
 
 

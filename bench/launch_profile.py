@@ -18,7 +18,6 @@ The case `sanitizer` is `add` on npu, with the race sanitizer:
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -100,14 +99,10 @@ def layer_of(function: Function) -> str:
 
 def compiled_floor(folder: Path) -> Path:
     """Compile the floor; fails where there is no g++."""
-    torch_dir = Path(torch.__file__).parent
-    compiler = ["ccache", "g++"] if shutil.which("ccache") else ["g++"]
-    made, library = folder / "floor.o", folder / "floor.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-isystem", str(torch_dir / "include")]
-    subprocess.run([*compiler, *flags, "-c", str(FLOOR), "-o", str(made)], check=True)
-    where = ["-L", str(torch_dir / "lib"), "-ltorch_cpu", "-lc10"]
-    linked = ["g++", "-shared", str(made), "-o", str(library), *where]
-    subprocess.run(linked, check=True)
+    torch_dir, library = Path(torch.__file__).parent, folder / "floor.so"
+    flags = ("-std=c++20", "-O2", "-fPIC", "-shared", "-isystem", torch_dir / "include")
+    linked = ("-L", torch_dir / "lib", "-ltorch_cpu", "-lc10")
+    subprocess.run(["g++", *flags, FLOOR, "-o", library, *linked], check=True)
     return library
 
 

@@ -42,7 +42,7 @@ RUNS_OF_OTHERS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
     "launch_profile": ("g++", "valgrind"),
-    "stats_cost": ("g++",),
+    "stats_cost": ("g++", "valgrind"),
     "serve_async": ("wrk",),
 }
 # The modules that a file needs beside this package's own.
@@ -252,11 +252,6 @@ def measure(
         else:
             result["benches"][program.name] = found
             print(f"{program.name}: {found['seconds']} s", flush=True)
-            for case, each in found["cases"].items():
-                for field in each["short"]:
-                    figure = tables.spread(each["figures"][field])
-                    goal = "{} {:g}".format(*each["goals"][field])
-                    print(f"  {case} {field}: {figure}, the goal is {goal}", flush=True)
         write(result, out)
     return failed
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from _harness import Effort, bench, emit
+from _harness import Effort, bench, emit, in_turns
 from _peers import timed_block
 from launch_profile import counted
 from run_all import CPP, ROOT, lines_of
@@ -129,25 +129,20 @@ def add_ns(blocks: int) -> float:
     return 1e3 * statistics.median(times)
 
 
-@bench(runs=(15, 5, 1), instructions=(1, 1, 0))
-def main(runs: int, instructions: int, effort: Effort) -> None:
-    """Print a JSON line per case; instructions=1 also counts, some minutes."""
-    if instructions and shutil.which("valgrind") is None:
-        sys.exit("valgrind is missing: apt-get install valgrind")
+@bench(runs=(15, 5, 1))
+def main(runs: int, effort: Effort) -> None:
+    """Print a JSON line per case. Needs g++ and valgrind; takes some minutes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_without(folder)
         programs = dict.fromkeys(("with", "without"), CPP / "submit_bench")
-        if effort is not Effort.SMOKE:
-            programs["without"] = built(folder)
-        if instructions:
-            count_instructions(programs)
+        if effort is Effort.SMOKE:
+            emit(case=OF_ADD, not_measured="a smoke run counts no instructions")
         else:
-            emit(case=OF_ADD, not_measured="instructions were not to be counted")
-        found: dict[str, list[dict[str, float]]] = {key: [] for key in programs}
-        for _ in range(runs):
-            for key, program in programs.items():
-                found[key].append(ns(program, effort))
+            programs["without"] = built(folder)
+            count_instructions(programs)
+        blocks = {key: partial(ns, each, effort) for key, each in programs.items()}
+        found = in_turns(blocks, runs)
     add = add_ns(1 if effort is Effort.SMOKE else 200)
     for what in ("submit", "until_retired"):
         p50 = {key: statistics.median(r[what] for r in found[key]) for key in found}

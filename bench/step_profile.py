@@ -5,8 +5,7 @@ does what is between two that are queued, and waits for work. Both are timed in 
 blocks, from the engine's own trace; `untraced_us` is a step without it. The thread that
 waits less for the other one bounds the step.
 
-Then the most expensive kernels, in microseconds of a step: on npu; on npu with one
-thread for each kernel, which shows what threads and pieces save; and on cpu by
+Then the most expensive kernels, in microseconds of a step: on npu, and on cpu by
 torch.profiler, which adds about a microsecond to each call.
 
 The cases `compiled_...` are the caller's microseconds of the small MLP's step under
@@ -52,7 +51,6 @@ MODELS = {
     "encoder": (40, ""),
 }
 SHOWN = 10  # kernels
-ONE_THREAD = "npu_one_thread"
 COMPILED = "compiled"
 
 # Of each operator: calls in a step, and microseconds of all of them.
@@ -236,37 +234,35 @@ def profiled(peer: Peer, model: str, n: int, blocks: int) -> tuple[float, Kernel
     return statistics.median(block.total for block in times[WARM_UPS:]), kernels
 
 
-def lines_of(npu: Kernels, others: list[Kernels]) -> list[str]:
+def lines_of(npu: Kernels, cpu: Kernels) -> list[str]:
     """Return a line for each of the most expensive kernels."""
-    lines = []
-    for name in sorted(npu, key=lambda name: npu[name][1], reverse=True)[:SHOWN]:
-        count = npu[name][0]
-        shown = [f"{ran[name][1]:.1f}" if name in ran else "" for ran in [npu, *others]]
-        lines.append(f"{name} | {count:.3g} | {' | '.join(shown)}")
-    return lines
+    dearest = sorted(npu, key=lambda name: npu[name][1], reverse=True)[:SHOWN]
+    return [
+        f"{name} | {npu[name][0]:.3g} | {npu[name][1]:.1f} | "
+        + (f"{cpu[name][1]:.1f}" if name in cpu else "")
+        for name in dearest
+    ]
 
 
 @bench(blocks=(20, 8, 1))
 def main(blocks: int, only: Only, effort: Effort) -> None:
-    """Print a JSON line per model; `kernels`: calls, npu, npu one thread, cpu."""
+    """Print a JSON line per model; `kernels`: calls, npu, cpu."""
     smoke = effort is Effort.SMOKE
-    with Workers("npu", ONE_THREAD, "cpu", effort=effort) as workers:
+    with Workers("npu", "cpu", effort=effort) as workers:
         for model in filter(only, MODELS):
             n = 1 if smoke else MODELS[model][0]
             us, npu = workers.ask("npu", traced, model, n, blocks)
-            one_us, alone = workers.ask(ONE_THREAD, traced, model, n, blocks)
             cpu_us, cpu = workers.ask("cpu", profiled, model, n, blocks)
             tasks = us.pop("tasks")
             emit(
                 case=model,
                 **{f"{key}_us": round(value, 1) for key, value in us.items()},
-                one_thread_us=round(one_us["untraced"], 1),
                 cpu_us=round(cpu_us, 1),
                 tasks=round(tasks, 1),
                 bound_by=(
                     "host" if us["waits_for_work"] > us["host_waits"] else "launcher"
                 ),
-                kernels=lines_of(npu, [alone, cpu]),
+                kernels=lines_of(npu, cpu),
             )
         for peer in ("npu", "cpu") if only(COMPILED) else ():
             us = workers.ask(peer, compiled, 1 if smoke else 30, blocks, smoke)

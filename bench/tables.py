@@ -208,32 +208,6 @@ def everything(result: Mapping[str, Any]) -> str:
     return text
 
 
-LEFT_OUT = ("_defaults", "_beside_1", "_beside_2")  # by a smoke run
-
-
-def check(benches: Mapping[str, Any]) -> None:
-    """Fail if a row names a case that a benchmark which ran does not have."""
-    for name, (_, rows) in TABLES.items():
-        for row in rows:
-            for case, field in row.cells:
-                if row.bench not in benches:
-                    continue
-                found = benches[row.bench]["cases"].get(case)
-                if found is None and case.endswith(LEFT_OUT):
-                    continue
-                is_there = found and (field in found["figures"] or is_optional(field))
-                if not is_there:
-                    sys.exit(f"table {name}: {row.bench} has no {case}, {field}")
-
-
-def is_optional(field: str) -> bool:
-    """Not every case has every peer, nor every machine two hosts, and a smoke run
-    counts no instructions."""
-    return "ratio_to_" in field or field.endswith(
-        ("compiled_ratio", "hidden_percent", "statistics_percent")
-    )
-
-
 def with_figures(text: str, result: Mapping[str, Any]) -> str:
     """Return a page with the medians that its sentences name."""
 
