@@ -9,9 +9,6 @@ from typing import Any
 _HOST = "A recorded launch takes the host longer, and not all of that is taken off."
 _SIZES = "Kernels between the sizes that were measured are interpolated."
 _CACHES = "`calibrate` repeats a kernel with the same tensors, which stay in a cache."
-_WAITS = (
-    "Each answer is waited for, and a thread that has slept wakes later than one that"
-)
 REASONS = {
     **dict.fromkeys(("gpt_tiny", "gpt_wide", "cnn", "lstm", "resnet18"), _SIZES),
     **dict.fromkeys(("embedding_bag", "unet", "wide_mlp"), _SIZES),
@@ -19,7 +16,7 @@ REASONS = {
     "gru": "Most tensors are parts of larger ones, and strides are not compared.",
     "depthwise_cnn": _CACHES,
     "attention": "A causal mask halves the work, and is not compared.",
-    "server": f"{_WAITS} spins.",
+    "server": "Each answer is waited for, and a thread that sleeps wakes later.",
 }
 
 

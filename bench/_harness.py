@@ -11,6 +11,7 @@ import enum
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -123,21 +124,18 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def resident_bytes() -> int:
-    """Return the memory that this process has now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_bytes(process: object = "self") -> int:
+    """Return the memory that this process has now, or one with this id."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 
 
 def machine() -> dict[str, object]:
     """Return what a figure depends on."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    about = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.+)$", about, re.M)
     return {
-        "cpu": model,
+        "cpu": model[1] if model else "unknown",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),

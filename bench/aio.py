@@ -25,22 +25,6 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 clock = time.monotonic_ns
 
 
-class Gate:
-    """Holds a stream until a task is submitted to another one."""
-
-    def __init__(self) -> None:
-        self.holder = torch.npu.Stream()
-        self.key = self.holder.device_index, self.holder.stream_id
-
-    def close(self, stream: torch.npu.Stream) -> None:
-        key = stream.device_index, stream.stream_id
-        _C.stream_wait(*key, *self.key, _C.stream_tail(*self.key) + 1)
-
-    def open(self) -> None:
-        with torch.npu.stream(self.holder):
-            _C.submit_nothing()
-
-
 async def device_wake(n: int) -> list[float]:
     """Microseconds from the device's note to the coroutine's, while it sleeps."""
     stream = torch.npu.Stream()
@@ -92,8 +76,10 @@ async def many(n: int) -> dict[str, float]:
     The worst of all repetitions is reported.
     """
     loop = asyncio.get_running_loop()
-    gate, stream = Gate(), torch.npu.Stream()
-    gate.close(stream)
+    # Holds the stream until a task is submitted to the holder.
+    holder, stream = torch.npu.Stream(), torch.npu.Stream()
+    held, by = ((s.device_index, s.stream_id) for s in (stream, holder))
+    _C.stream_wait(*held, *by, _C.stream_tail(*by) + 1)
     longest, running = 0, True
 
     async def heartbeat() -> None:
@@ -117,7 +103,8 @@ async def many(n: int) -> dict[str, float]:
     await asyncio.sleep(0)
     starting = longest
     longest = 0
-    gate.open()
+    with torch.npu.stream(holder):
+        _C.submit_nothing()
     while not all(task.done() for task in waiting[-200:]):
         await asyncio.sleep(0)
     for i, task in enumerate(waiting):

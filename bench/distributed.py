@@ -98,13 +98,11 @@ def ask_two_hosts(repetitions: int) -> dict[str, Any] | None:
 @bench(repetitions=(31, 11, 1))
 def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
-    found: dict[str, Any] = {}
-    if chosen := [*filter(only, (*AGAINST_GLOO, *OWN))]:
-        found = ask(effort, repetitions, chosen)
+    chosen = [*filter(only, (*AGAINST_GLOO, *OWN))]
+    found = ask(effort, repetitions, chosen) if chosen else {}
     if only(HIDDEN):
-        more = None
-        if effort is not Effort.SMOKE:  # which starts no other interpreters
-            more = ask_two_hosts(min(repetitions, 11))
+        is_smoke = effort is Effort.SMOKE  # which starts no other interpreters
+        more = None if is_smoke else ask_two_hosts(min(repetitions, 11))
         if more is None:
             emit(case=HIDDEN, not_measured="no network namespaces")
         found |= more or {}

@@ -18,8 +18,8 @@ from torch import Tensor
 
 # Rows, what is summed over and columns; which of both is transposed.
 CASES = (
-    *(f"mm_1x512x512_{layout}" for layout in ("nn", "nt", "tn", "tt")),
-    *(f"mm_64x512x512_{layout}" for layout in ("nn", "nt", "tn", "tt")),
+    *("mm_1x512x512_nn", "mm_1x512x512_nt", "mm_1x512x512_tn", "mm_1x512x512_tt"),
+    *("mm_64x512x512_nn", "mm_64x512x512_nt", "mm_64x512x512_tn", "mm_64x512x512_tt"),
     *("conv2d_8", "conv2d_grad_8", "conv2d_64", "conv2d_grad_64"),
 )
 WARM_UPS = 2

@@ -31,8 +31,6 @@ CASES = {
     "reduce_overhead": (20, REDUCED, "cpu_compiled"),
 }
 MOST_NEIGHBOURS = 2
-# In a smoke run, whose neighbour would keep others from their cores: with one case.
-SMOKE_NEIGHBOURS = {"decode": 1}
 
 
 def make(peer: Peer, case: str) -> Call:
@@ -56,8 +54,8 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
     for case in filter(only, CASES):
         calls, ours, theirs = CASES[case]
         alone, most = 0.0, MOST_NEIGHBOURS
-        if effort is Effort.SMOKE:
-            most = SMOKE_NEIGHBOURS.get(case, 0)
+        if effort is Effort.SMOKE:  # a neighbour would keep others from their cores
+            most = int(case == "decode")
         with Workers(ours, theirs, effort=effort, make=make) as workers:
             for n in range(most + 1):
                 with busy(n):

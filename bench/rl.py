@@ -50,28 +50,16 @@ def learning(peer: Peer, case: str) -> Call:
     return call
 
 
-class Loss(nn.Module):
-    """PPO's loss of one batch, as stable-baselines3 has it."""
-
-    def __init__(self, policy: Any) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def forward(
-        self,
-        seen: Tensor,
-        actions: Tensor,
-        old_odds: Tensor,
-        advantages: Tensor,
-        returns: Tensor,
-    ) -> Tensor:
-        values, odds, entropy = self.policy.evaluate_actions(seen, actions)
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        ratio = torch.exp(odds - old_odds)
-        clipped = torch.clamp(ratio, 0.8, 1.2)
-        gained = torch.min(advantages * ratio, advantages * clipped).mean()
-        missed = nn.functional.mse_loss(returns, values.flatten())
-        return 0.5 * missed - gained - 0.0 * entropy.mean()
+def loss_of(policy: Any, *batch: Tensor) -> Tensor:
+    """Return PPO's loss of one batch, as stable-baselines3 has it."""
+    seen, actions, old_odds, advantages, returns = batch
+    values, odds, entropy = policy.evaluate_actions(seen, actions)
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    ratio = torch.exp(odds - old_odds)
+    clipped = torch.clamp(ratio, 0.8, 1.2)
+    gained = torch.min(advantages * ratio, advantages * clipped).mean()
+    missed = nn.functional.mse_loss(returns, values.flatten())
+    return 0.5 * missed - gained - 0.0 * entropy.mean()
 
 
 def update(peer: Peer) -> Call:
@@ -89,13 +77,12 @@ def update(peer: Peer) -> Call:
         torch.rand(64),
     )
     batch = tuple(t.to(peer.device) for t in batch)
-    loss = Loss(policy)
     # The same kind of kernels on both devices; these count steps on the device.
     optimizer = torch.optim.Adam(policy.parameters(), 3e-4, eps=1e-5, **KINDS["fused"])
 
     def call() -> None:
         optimizer.zero_grad(set_to_none=False)  # as in a graph
-        loss(*batch).backward()
+        loss_of(policy, *batch).backward()
         nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
         optimizer.step()
 

@@ -75,21 +75,18 @@ class Program:
 def programs() -> list[Program]:
     """Return every file of bench/ that measures."""
     own = {"run_all", "tables", "models", "steps", "waiting"}
+    files = (path for path in sorted(HERE.glob("[!_]*.py")) if path.stem not in own)
     found = [
-        Program(path.stem, (interpreter(path.stem), str(path)))
-        for path in sorted(HERE.glob("*.py"))
-        if path.stem not in own and not path.stem.startswith("_")
+        # Where its libraries are.
+        Program(path.stem, (python or sys.executable, str(path)))
+        for path in files
+        for python in [libraries.python_with(*LIBRARIES.get(path.stem, ()))]
     ]
     server = str(ROOT / "examples/serve_async.py")
     found.append(Program("serve_async", (sys.executable, server, "compare")))
     built = [CPP / path.stem for path in sorted((HERE / "cpp").glob("*_bench.cpp"))]
     found += [Program(path.name, (str(path),)) for path in built]
     return found
-
-
-def interpreter(name: str) -> str:
-    """Return the Python that runs a file: where its libraries are."""
-    return libraries.python_with(*LIBRARIES.get(name, ())) or sys.executable
 
 
 class FailedError(Exception):
@@ -122,10 +119,6 @@ def lines_of(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def is_figure(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def goal_of(goals: Mapping[str, str], case: str, field: str) -> list[Any] | None:
     """Return the relation and the bound that a figure is to reach; None: neither."""
     for pattern, goal in goals.items():
@@ -154,7 +147,9 @@ def merged(
         first = found[0]
         figures = {}
         for key in first:
-            values = [each[key] for each in found if is_figure(each.get(key))]
+            values = [
+                each[key] for each in found if type(each.get(key)) in (int, float)
+            ]
             if values:
                 figures[key] = {
                     "median": statistics.median(values),
@@ -199,13 +194,9 @@ def digest() -> str:
 
 def kept(path: Path, begun: dict[str, Any]) -> dict[str, Any] | None:
     """Return an earlier result, if it is of the sources and the machine of this one."""
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text())
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     same = ("machine", "sources", "runs")
-    if any(result.get(key) != begun[key] for key in same):
-        return None
-    return result
+    return result if all(result.get(key) == begun[key] for key in same) else None
 
 
 def write(result: dict[str, Any], out: Path) -> None:

@@ -5,7 +5,7 @@ each 10 ms held: the trace of its launch rate. The cases alternate:
 
   quiet       nobody scrapes
   scraped     the service is scraped without a pause
-  other_load  a process that never looks at the trainer burns as much: on one
+  other_load  a process that never looks at the trainer keeps a core busy: on one
               machine they share its CPUs, and the caches
   in_process  the trainer renders its own metrics in a thread, as an exporter
               without a helper would: what the trace looks like when it costs GIL
@@ -32,6 +32,7 @@ import urllib.request
 from pathlib import Path
 
 from _harness import bench, emit, timed
+from _processes import busy
 
 from npu_dispatch.observe.segment import StatsReader, segment_file
 from npu_dispatch.observe.segment.listing import Processes
@@ -83,11 +84,6 @@ for line in sys.stdin:
         thread.join()
     print(worst, *rates, flush=True)
 """
-# As much work as rendering a scrape, of nobody.
-LOAD = """
-while True:
-    sum(i * i for i in range(10_000))
-"""
 
 
 class Trainer:
@@ -118,11 +114,9 @@ class Trainer:
         self.process.stdin.write(f"{seconds} {int(render)}\n")
         self.process.stdin.flush()
 
-    def others_us(self) -> float:
+    def result(self) -> dict[str, float]:
         """Before the block ends: a thread that has ended takes its time along."""
-        return (self._other_threads_ns() - self._before) / 1e3
-
-    def result(self, others_us: float) -> dict[str, float]:
+        others_us = (self._other_threads_ns() - self._before) / 1e3
         assert self.process.stdout is not None
         worst, *rates = map(float, self.process.stdout.readline().split())
         return {
@@ -155,14 +149,9 @@ def measure(
                     took.append(1e3 * seconds_taken)
                     # The service refuses more than 400 a second.
                     time.sleep(max(0.0, 0.004 - seconds_taken))
-            elif case == "other_load":
-                with subprocess.Popen([sys.executable, "-c", LOAD]) as burner:
-                    time.sleep(max(0.0, end - time.monotonic()))
-                    burner.kill()
-            else:
+            with busy(int(case == "other_load")):
                 time.sleep(max(0.0, end - time.monotonic()))
-            result = trainer.result(trainer.others_us())
-            found.setdefault(case, []).append(result)
+            found.setdefault(case, []).append(trainer.result())
     return found, took
 
 

@@ -100,7 +100,6 @@ def count_instructions(programs: dict[str, Path]) -> None:
         added[side] = n["with"] - n["without"]
         emit(
             case=f"instructions_{side}",
-            unit="per task",
             statistics=round(added[side], 2),
             **{key: round(value, 2) for key, value in n.items()},
         )
@@ -108,7 +107,6 @@ def count_instructions(programs: dict[str, Path]) -> None:
     (add,) = counted(["add"])
     emit(
         case=OF_ADD,
-        unit="per call, on the caller",
         torch_add=round(add.total()),
         statistics_percent=round(100 * added["caller"] / add.total(), 3),
     )

@@ -29,19 +29,14 @@ FEWEST_RUNS = 5
 # More than this part of the cores, and the page says that the machine was loaded.
 MOST_OF_OTHERS = 0.05
 IDLE = 0.025  # less than this part: it was idle
+# tools/pages.py writes what was tested.
 PAGES = (
     "README.md",
-    "docs/asyncio.md",
-    "docs/compile.md",
-    "docs/distributed.md",
-    "docs/graphs.md",
-    "docs/internals/cores.md",
-    "docs/internals/launch.md",
-    "docs/internals/ranks.md",
-    "docs/internals/steps.md",
-    "docs/observability.md",
-    "docs/performance.md",
-    "docs/plan.md",
+    *(
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.glob("docs/**/*.md"))
+        if path.name != "tested_with.md"
+    ),
 )
 
 
@@ -180,10 +175,8 @@ def block(name: str, result: Mapping[str, Any]) -> str:
 
 def not_run(name: str, result: Mapping[str, Any]) -> list[str]:
     """Return which benchmarks a block needs and `result` lacks."""
-    if name in WRITTEN:
-        needed = {WRITTEN[name][0]}
-    else:
-        needed = {row.bench for row in TABLES[name][1]}
+    rows = () if name in WRITTEN else TABLES[name][1]
+    needed = {row.bench for row in rows} or {WRITTEN[name][0]}
     return sorted(needed - set(result["benches"]))
 
 

@@ -24,18 +24,13 @@ STEPS, CALLS = 20, 100
 WARM_STEPS = 3
 
 
-def text(length: int = 16, vocabulary: int = 64) -> Tensor:
-    return torch.randint(
-        vocabulary, (length,), generator=torch.Generator().manual_seed(1)
-    )
-
-
 class Texts(torch.utils.data.Dataset[dict[str, Tensor]]):
     def __len__(self) -> int:
         return 4 * (STEPS + WARM_STEPS)
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
-        return {"input_ids": text(), "labels": text()}
+        text = torch.randint(64, (16,), generator=torch.Generator().manual_seed(1))
+        return {"input_ids": text, "labels": text.clone()}
 
 
 def trainer_steps(peer: Peer) -> Times:

@@ -222,15 +222,11 @@ double stream_push_cost(Stream& stream) {
   return median(costs);
 }
 
-struct BacklogCost {
-  double submit, launch;
-};
-
 // Holds the launcher while a backlog is written; then takes the time between
 // two time stamps in its queue.
-BacklogCost backlog_cost(Stream& stream, Stream& holder) {
+double launch_cost(Stream& stream, Stream& holder) {
   constexpr int kBacklog = 4000;
-  std::vector<double> submits, launches;
+  std::vector<double> launches;
   for (int i = 0; i < 20; ++i) {
     Submission held;
     holder.begin(1, held);
@@ -238,16 +234,14 @@ BacklogCost backlog_cost(Stream& stream, Stream& holder) {
     stream.wait_for(holder, holder.tail());
     Event first(Timing::kOn), last(Timing::kOn);
     first.record(stream);
-    const uint64_t start = ticks();
     for (int k = 0; k < kBacklog; ++k) submit(stream);
-    submits.push_back(elapsed_ns(start, ticks()) / kBacklog);
     last.record(stream);
     holder.commit(held);
     usleep(2000);  // looking at the counter would disturb
     last.synchronize();
     launches.push_back(double(last.time_ns() - first.time_ns()) / kBacklog);
   }
-  return {median(submits), median(launches)};
+  return median(launches);
 }
 
 double parked_push_cost(Stream& stream, int us) {
@@ -315,13 +309,10 @@ int run() {
   report("ring_one_way_p50", "ns", repeat_some(one_way), &trip);
 
   auto stream = make_stream(), holder = make_stream();
-  report("stream_submit", "ns",
-         repeat_some([&] { return backlog_cost(*stream, *holder).submit; }),
-         &copy);
   const auto chased = [&] { return stream_push_cost(*stream); };
   report("stream_submit_chased", "ns", repeat_some(chased), &copy);
   report("launcher_per_task", "ns",
-         repeat_some([&] { return backlog_cost(*stream, *holder).launch; }));
+         repeat_some([&] { return launch_cost(*stream, *holder); }));
   report("parked_submit", "ns",
          repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake);
   report("idle_cpu", "%", repeat(repetitions(3, 3), others_cpu_percent));
