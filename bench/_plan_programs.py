@@ -14,8 +14,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from _peers import NPU, Call
-from steps import training_step
 from torch import nn
+from training import training_step
 
 from npu_dispatch import npu
 from npu_dispatch.plan.spec import Spec

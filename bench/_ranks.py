@@ -15,8 +15,8 @@ import torch.distributed as dist
 from _harness import clock, in_turns
 from _peers import CPU, NPU, Call
 from models import perceptron
-from steps import ADAMW, KINDS, captured, of_gpt, text
 from torch.nn.parallel import DistributedDataParallel
+from training import ADAMW, KINDS, captured, of_gpt, text
 
 from npu_dispatch import _C
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 import torch
 from _harness import Effort, Only, bench, emit
 from _peers import REDUCED, WHOLE_STEP, Call, Peer, Times, Workers, timed_block
-from steps import captured, deep_forward, training_step
 from torch import nn
+from training import captured, deep_forward, training_step
 
 PLAIN = ("cpu", "cpu_compiled", "npu", "npu_compiled")
 ALL = (*PLAIN, REDUCED, WHOLE_STEP)

@@ -13,7 +13,7 @@ import statistics
 import torch
 from _harness import Effort, Only, bench, emit, resident_bytes
 from _peers import CPU, NPU, Call, Peer, Workers, timed_block
-from steps import captured, deep_forward, training_step
+from training import captured, deep_forward, training_step
 
 FORWARD = "mlp_16x16_forward"
 # case: model, kind of optimizer kernels, calls in a block

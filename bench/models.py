@@ -1,4 +1,4 @@
-"""The models of the training programs in steps.py, which no example trains."""
+"""The models of the training programs in training.py, which no example trains."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from _harness import Effort, Only, bench, emit, geometric_mean
 from _peers import REDUCED, WHOLE_STEP, Call, Peer, Workers
 from _processes import busy
 from dynamic import encoder_steps
-from steps import training_step
+from training import training_step
 from waiting import PROGRAMS
 
 # program: calls in a block, who runs it on npu, who on cpu

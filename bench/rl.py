@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from _harness import Effort, Only, bench, emit, geometric_mean
 from _peers import Call, Peer, Workers
-from steps import KINDS, captured
 from torch import Tensor, nn
+from training import KINDS, captured
 
 SHORTER = {
     "PPO": {"n_steps": 128},

@@ -74,7 +74,7 @@ class Program:
 
 def programs() -> list[Program]:
     """Return every file of bench/ that measures."""
-    own = {"run_all", "tables", "models", "steps", "waiting"}
+    own = {"run_all", "tables", "models", "training", "waiting"}
     files = (path for path in sorted(HERE.glob("[!_]*.py")) if path.stem not in own)
     found = [
         # Where its libraries are.

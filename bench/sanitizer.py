@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from _harness import bench, emit
 from _peers import NPU, switched
-from steps import training_step
 from torch.cuda import _sanitizer as upstream
+from training import training_step
 
 from npu_dispatch.npu import _sanitizer
 

@@ -33,12 +33,12 @@ import torch
 from _harness import Effort, Only, bench, clock, emit
 from _peers import WARM_UPS, Call, Peer, Workers, timed_block
 from dynamic import encoder_steps
-from steps import training_step
 from torch.autograd import DeviceType
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from training import training_step
 
 from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 

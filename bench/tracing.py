@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from _harness import bench, emit
 from _peers import NPU, switched
-from steps import training_step
+from training import training_step
 
 from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from _harness import Effort, Only, bench
 from _peers import CPU, NPU, Call, Peer, Workers
-from steps import training_step
+from training import training_step
 
 # model: steps in a block, kind of optimizer kernels. SGD is compared as foreach, and
 # once as fused.
