@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,27 +33,25 @@ class Counts(Counter[Function]):
         self.calls: Counter[Function] = Counter()
 
 
-def count(folder: Path, program: str, *arguments: str) -> list[Counts]:
+def count(program: str, *arguments: str) -> list[Counts]:
     """Run a program; return what its main thread executed before the first mark,
     between two marks each, and after the last one."""
-    out = folder / "counts"
-    subprocess.run(
-        [
-            *("valgrind", "--tool=callgrind", "--separate-threads=yes"),
-            *(f"--dump-before={MARKED}", f"--callgrind-out-file={out}"),
-            *(sys.executable, "-c", program, *arguments),
-        ],
-        env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-    )
-    marks = len(list(folder.glob(f"counts.*{MAIN}")))
-    parts = [f"counts.{number + 1}{MAIN}" for number in range(marks)]
-    names = own_names()
-    counts = [read(folder / part, names) for part in [*parts, f"counts{MAIN}"]]
-    for path in folder.glob("counts*"):
-        path.unlink()
-    return counts
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "counts"
+        subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", "--separate-threads=yes"),
+                *(f"--dump-before={MARKED}", f"--callgrind-out-file={out}"),
+                *(sys.executable, "-c", program, *arguments),
+            ],
+            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            check=True,
+            capture_output=True,
+        )
+        marks = len(list(out.parent.glob(f"counts.*{MAIN}")))
+        parts = [f"counts.{number + 1}{MAIN}" for number in range(marks)]
+        names = own_names()
+        return [read(out.parent / part, names) for part in [*parts, f"counts{MAIN}"]]
 
 
 def own_names() -> dict[str, str]:

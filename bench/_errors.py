@@ -9,7 +9,6 @@ from typing import Any
 _HOST = "Recording slows down each launch, and the plan subtracts only a part of this."
 _SIZES = "Kernels between the sizes that were measured are interpolated."
 _CACHES = "`calibrate` repeats a kernel with the same tensors, which stay in a cache."
-_WAITS = "The program waits for each answer, and a sleeping thread wakes up later than"
 REASONS = {
     **dict.fromkeys(("gpt_tiny", "gpt_wide", "cnn", "lstm", "resnet18"), _SIZES),
     **dict.fromkeys(("embedding_bag", "unet", "wide_mlp"), _SIZES),
@@ -17,7 +16,7 @@ REASONS = {
     "gru": "Most tensors are parts of larger ones, and the plan ignores strides.",
     "depthwise_cnn": _CACHES,
     "attention": "A causal mask halves the work, and the plan ignores masks.",
-    "server": f"{_WAITS} one that spins.",
+    "server": "The program waits for each answer; a sleeping thread wakes up late.",
 }
 
 

@@ -11,11 +11,13 @@ import enum
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import torch
@@ -23,6 +25,8 @@ import torch
 import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 
 clock = time.perf_counter_ns
+Only = Callable[[str], bool]
+Key, Figure = TypeVar("Key"), TypeVar("Figure")
 # Whom npu is compared with (_peers.py), and in a smoke run.
 PEERS = ("npu", "cpu", "cpu_one_thread", "cpu_compiled")
 SMOKE_PEERS = PEERS[:2]
@@ -47,22 +51,18 @@ def bench(
     """Make a function the command of its file, after a line about the run.
 
     Each keyword is an option and the function's argument: its default in a full,
-    a quick and a smoke run. `effort`, `only` (a part of cases' names) and `peers`
-    (names) are given if they are asked for.
+    a quick and a smoke run. `effort`, `only` (whether a case is asked for, by its
+    name) and `peers` (names) are given if the function has them.
     """
 
     def decorate(main: Callable[..., None]) -> click.Command:
         wanted = main.__code__.co_varnames[: main.__code__.co_argcount]
 
         def command(
-            quick: bool,
-            smoke: bool,
-            only: str = "",
-            peers: str = "",
-            **given: float | None,
+            quick: bool, smoke: bool, only: str = "", **given: float | None
         ) -> None:
             effort = Effort.SMOKE if smoke else Effort.QUICK if quick else Effort.FULL
-            values: dict[str, object] = {
+            values: dict[str, Any] = {
                 name: sizes[name][effort] if value is None else value
                 for name, value in given.items()
             }
@@ -73,31 +73,27 @@ def bench(
                 **values,
                 **machine(),
             )
-            default = SMOKE_PEERS if effort is Effort.SMOKE else PEERS
-            compared = peers.split(",") if peers else list(default)
-            values |= {"only": only, "effort": effort, "peers": compared}
+            values["effort"] = effort
+            values["only"] = lambda name: only in name
+            values["peers"] = SMOKE_PEERS if effort is Effort.SMOKE else PEERS
             main(**{name: values[name] for name in wanted})
 
         command.__doc__ = main.__doc__
-        made = click.command()(command)
+        options = [
+            click.option("--quick", is_flag=True, help="Fewer repetitions."),
+            click.option("--smoke", is_flag=True, help="One: measures nothing."),
+        ]
+        if "only" in wanted:
+            options.append(
+                click.option("--only", default="", help="Cases with this in the name.")
+            )
         for name, (full, quick, smoke) in sizes.items():
             about = f"Default: {full}; --quick: {quick}; --smoke: {smoke}."
             flag = f"--{name.replace('_', '-')}"
-            made = click.option(flag, type=type(full), help=about)(made)
-        flags = {
-            "quick": "Fewer repetitions.",
-            "smoke": "One repetition: shows that it runs, and measures nothing.",
-        }
-        for name, about in flags.items():
-            made = click.option(f"--{name}", is_flag=True, help=about)(made)
-        texts = {
-            "only": "Cases whose name contains this.",
-            "peers": f"Who is compared; --smoke: {','.join(SMOKE_PEERS)}.",
-        }
-        for name, about in texts.items():
-            if name in wanted:
-                made = click.option(f"--{name}", default="", help=about)(made)
-        return made
+            options.append(click.option(flag, type=type(full), help=about))
+        for option in options:
+            command = option(command)
+        return click.command()(command)
 
     return decorate
 
@@ -111,25 +107,35 @@ def timed(call: Callable[[], object], n: int = 1) -> float:
     return (clock() - began) / n
 
 
+def in_turns(
+    blocks: Mapping[Key, Callable[[], Figure]], repetitions: int, warm_ups: int = 0
+) -> dict[Key, list[Figure]]:
+    """Return what each block gave each time; which one goes first alternates."""
+    found: dict[Key, list[Figure]] = {name: [] for name in blocks}
+    for number in range(warm_ups + repetitions):
+        for name in reversed(found) if number % 2 else found:
+            figure = blocks[name]()
+            if number >= warm_ups:
+                found[name].append(figure)
+    return found
+
+
 def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def resident_bytes() -> int:
-    """Return the memory that this process has now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_bytes(process: object = "self") -> int:
+    """Return the memory that this process has now, or one with this id."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 
 
 def machine() -> dict[str, object]:
     """Return what a figure depends on."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    about = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.+)$", about, re.M)
     return {
-        "cpu": model,
+        "cpu": model[1] if model else "unknown",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),

@@ -8,22 +8,24 @@ those of the caller. A process measures all cases of a file, one after the other
 from __future__ import annotations
 
 import gc
-import json
 import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
 from time import process_time, sleep
 from typing import Any, TypeVar
 
 import torch
-from _harness import Effort, clock, resident_bytes
-from _processes import end, start
+from _harness import Effort, clock, emit, in_turns
+from _processes import start
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Answer = TypeVar("Answer")
 
-WORKER = "--worker"
 ANY_CPU = -1
 # Blocks that are made and not counted.
 WARM_UPS = 3
@@ -50,14 +52,27 @@ class Peer:
             return function
         return torch.compile(function, backend=self.backend, **options)
 
+    def wait(self) -> None:
+        """Return once the device is idle."""
+        if self.device == "npu":
+            torch.npu.synchronize()
+
 
 NPU = Peer("npu", "npu")
 CPU = Peer("cpu", "cpu")
+WHOLE_STEP, REDUCED = "npu_whole_step", "npu_reduce_overhead"
 BY_NAME = {
-    "npu": NPU,
-    "cpu": CPU,
-    "cpu_one_thread": Peer("cpu_one_thread", "cpu", threads=1),
-    "cpu_compiled": Peer("cpu_compiled", "cpu", backend="inductor"),
+    peer.name: peer
+    for peer in (
+        NPU,
+        CPU,
+        Peer("cpu_one_thread", "cpu", threads=1),
+        Peer("cpu_compiled", "cpu", backend="inductor"),
+        Peer("npu_compiled", "npu", backend="inductor"),
+        Peer(REDUCED, "npu", backend="inductor"),
+        Peer(WHOLE_STEP, "npu", backend="inductor"),
+        Peer(f"{WHOLE_STEP}_eager", "npu"),
+    )
 }
 
 Call = Callable[[], object]
@@ -74,45 +89,87 @@ class Times:
     warm_ups: int = 0  # blocks before them, which are not counted
 
 
-def timed_block(call: Call, n: int, device: str) -> Times:
+def timed_block(call: Call, n: int, peer: Peer = NPU) -> Times:
     """Make `n` calls from an idle device; `n` must fit into the queue."""
-    wait = torch.npu.synchronize if device == "npu" else lambda: None
-    wait()
+    peer.wait()
     rounds = range(n)
     began = clock()
     for _ in rounds:
         call()
     returned = clock()
-    wait()
+    peer.wait()
     retired = clock()
     return Times((returned - began) / n / 1e3, (retired - began) / n / 1e3)
 
 
-class Workers:
-    """A process of the running script for each peer; they are asked in turn."""
+def switched(
+    step: Call, n: int, on: Callable[[], AbstractContextManager[object]], repeats: int
+) -> dict[str, float]:
+    """Return what `n` steps take without and within `on`, in blocks that take turns."""
 
-    def __init__(self, *names: str, effort: Effort) -> None:
+    def block(context: Callable[[], AbstractContextManager[object]]) -> float:
+        gc.collect()
+        with context():
+            timed_block(step, 2)  # a stream notices with its next tasks
+            return timed_block(step, n).total
+
+    blocks = {"off": partial(block, nullcontext), "on": partial(block, on)}
+    times = in_turns(blocks, repeats, WARM_UPS)
+    ratios = (b / a for a, b in zip(times["off"], times["on"], strict=True))
+    return {
+        **{f"{name}_us": round(statistics.median(us), 1) for name, us in times.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "kept": repeats,
+        "warm_ups": WARM_UPS,
+    }
+
+
+class Workers:
+    """A process for each peer; they are asked in turn.
+
+    compare() times the calls that `make` makes, or asks `time`.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        effort: Effort,
+        make: Make | None = None,
+        time: Callable[[Peer, str, int, int], Times] | None = None,
+    ) -> None:
         self._smoke = effort is Effort.SMOKE
-        self._processes = {
-            name: start(effort, WORKER, name, effort.name) for name in names
-        }
+        self._time = time or partial(timed_case, make)
+        self._processes = {}
+        for name in names:
+            peer = BY_NAME[name]
+            if self._smoke and peer.backend:
+                # The same path without the minutes that a C++ compiler takes.
+                peer = replace(peer, backend="eager")
+            self._processes[name] = start(effort, _answer, peer)
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        end(*self._processes.values())
+        for process, connection in self._processes.values():
+            with suppress(OSError):  # it has failed
+                connection.send(None)
+            process.join()
 
-    def ask(self, peer: str, question: str, *arguments: Any) -> Any:
-        """Return what a worker's function of that name returns, while all others
-        are idle."""
-        process = self._processes[peer]
-        process.stdin.write(json.dumps([question, *arguments]) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        if not answer:
+    def ask(
+        self, peer: str, question: Callable[..., Answer], *arguments: Any
+    ) -> Answer:
+        """Return what a function of the peer, and of the arguments, returns in its
+        process, while all others are idle."""
+        _, connection = self._processes[peer]
+        connection.send((question, arguments))
+        try:
+            return connection.recv()
+        except EOFError:
             sys.exit(f"{peer}: {question} {arguments} failed")
-        return json.loads(answer)
+
+    def time(self, peer: str, case: str, n: int, cpu: int = ANY_CPU) -> Times:
+        return self.ask(peer, self._time, case, n, cpu)
 
     def compare(
         self,
@@ -138,13 +195,12 @@ class Workers:
         blocks: dict[str, list[Times]] = {peer: [] for peer in order}
         for peer in order:  # warm up: caches, threads, pools, compilers
             for _ in range(warm_ups):
-                self.ask(peer, "time", case, n, ANY_CPU)
+                self.time(peer, case, n)
         cpus = sorted(os.sched_getaffinity(0)) if same_cpu else [ANY_CPU]
         for repetition in range(repetitions):
             cpu = cpus[repetition % len(cpus)]
             for peer in order:
-                found = self.ask(peer, "time", case, n, cpu)
-                blocks[peer].append(Times(**found))
+                blocks[peer].append(self.time(peer, case, n, cpu))
             if cpu == cpus[-1]:
                 order.reverse()
         return {
@@ -157,6 +213,24 @@ class Workers:
             for peer, times in blocks.items()
         }
 
+    def report(
+        self,
+        case: str,
+        n: int,
+        repetitions: int,
+        ratios: Callable[[dict[str, Times]], dict[str, float]] | None = None,
+        *,
+        more: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> dict[str, float]:
+        """Compare as compare() does, print the case's line, and return its ratios."""
+        times = self.compare(case, n, repetitions, **how)
+        found = (ratios or against_npu)(times)
+        host = round(times["npu"].host, 2)
+        shown = found | microseconds(times) | {"npu_host_us": host}
+        emit(case=case, **shown, **(more or {}))
+        return found
+
 
 def move_to(cpu: int) -> None:
     """Put the calling thread on a CPU, without binding it there."""
@@ -165,37 +239,23 @@ def move_to(cpu: int) -> None:
     os.sched_setaffinity(0, allowed)
 
 
-def timer(make: Make) -> Callable[[Peer, str, int, int], dict[str, float]]:
-    """Return the answer to "time": a block of the call that `make` returns."""
-    current: tuple[str, Call] | None = None
-
-    def time(peer: Peer, case: str, n: int, cpu: int) -> dict[str, float]:
-        nonlocal current
-        if current is None or current[0] != case:
-            current = None  # the case before goes first
-            gc.collect()
-            current = case, make(peer, case)
-        call = current[1]
-        if cpu != ANY_CPU:
-            move_to(cpu)
-            settle = clock() + SETTLE_NS
-            while clock() < settle:
-                timed_block(call, n, peer.device)
-        return asdict(timed_block(call, n, peer.device))
-
-    return time
+_current: tuple[str, Call] | None = None  # of a worker's process
 
 
-def memory(peer: Peer) -> dict[str, int]:
-    """The answer to "memory": bytes of the process and of the device's tensors."""
-    gc.collect()
-    if peer.device == "npu":
-        torch.npu.synchronize()
-        return {
-            "process": resident_bytes(),
-            "reserved": torch.npu.memory_reserved(),
-        }
-    return {"process": resident_bytes(), "reserved": 0}
+def timed_case(make: Make, peer: Peer, case: str, n: int, cpu: int) -> Times:
+    """Return the times of a block of the call that `make` returns."""
+    global _current
+    if _current is None or _current[0] != case:
+        _current = None  # the case before goes first
+        gc.collect()
+        _current = case, make(peer, case)
+    call = _current[1]
+    if cpu != ANY_CPU:
+        move_to(cpu)
+        settle = clock() + SETTLE_NS
+        while clock() < settle:
+            timed_block(call, n, peer)
+    return timed_block(call, n, peer)
 
 
 def rest() -> None:
@@ -208,25 +268,15 @@ def rest() -> None:
             break
 
 
-def serve_if_worker(**questions: Callable[..., Any]) -> None:
-    """In a worker's process: answer until told to stop, then exit.
-
-    Each question is a function of the peer and of what is asked with it.
-    """
-    if len(sys.argv) != 4 or sys.argv[1] != WORKER:
-        return
-    peer, effort = BY_NAME[sys.argv[2]], Effort[sys.argv[3]]
+def _answer(connection: Connection, peer: Peer) -> None:
+    """In a worker's process: answer until told to stop."""
     if peer.threads:
         torch.set_num_threads(peer.threads)
-    if peer.backend and effort is Effort.SMOKE:
-        # The same path without the minutes that a C++ compiler takes.
-        peer = Peer(peer.name, peer.device, peer.threads, "eager")
-    for line in sys.stdin:
-        question, *arguments = json.loads(line)
-        answer = questions[question](peer, *arguments)
+    while asked := connection.recv():
+        question, arguments = asked
+        answer = question(peer, *arguments)
         rest()
-        print(json.dumps(answer), flush=True)
-    sys.exit(0)
+        connection.send(answer)
 
 
 def against_npu(times: dict[str, Times], what: str = "total") -> dict[str, float]:

@@ -1,74 +1,47 @@
-"""How a benchmark starts more processes of its own file.
-
-Each is an interpreter of its own, as nothing that was measured before may be in it. A
-smoke run, which measures nothing, forks them: they have imported torch already.
-"""
+"""Processes beside a benchmark's own: those that measure for it, and busy ones."""
 
 from __future__ import annotations
 
-import os
-import runpy
+import contextlib
 import subprocess
 import sys
-from typing import NoReturn, Protocol, TextIO
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from _harness import Effort
 
 
-class Started(Protocol):
-    """What both ways give: its pipes, and its status when it has ended."""
+def start(
+    effort: Effort, target: Callable[..., object], *arguments: Any
+) -> tuple[BaseProcess, Connection]:
+    """Run `target` with a connection and the arguments; return the process and its
+    other end.
 
-    stdin: TextIO
-    stdout: TextIO
-
-    def wait(self) -> int: ...
-
-
-class Forked:
-    """A copy of this process that runs its file from the start."""
-
-    def __init__(self, arguments: tuple[str, ...]) -> None:
-        read, write = os.pipe()
-        answers, answer = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.dup2(read, 0)
-            os.dup2(answer, 1)
-            for end in (read, write, answers, answer):
-                os.close(end)
-            _run(arguments)
-        os.close(read)
-        os.close(answer)
-        self.stdin, self.stdout = os.fdopen(write, "w"), os.fdopen(answers)
-
-    def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
-def _run(arguments: tuple[str, ...]) -> NoReturn:
-    sys.argv[1:] = arguments
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    sys.exit()
-
-
-def start(effort: Effort, *arguments: str) -> Started:
-    """Run this file with the arguments; device and threads are not in use yet.
-
-    A forked one leaves all contexts that are open here when it ends.
+    It is an interpreter of its own, as nothing that was measured before may be in it. A
+    smoke run, which measures nothing, forks: this one has imported torch already.
     """
-    if effort is Effort.SMOKE:
-        return Forked(arguments)
-    return subprocess.Popen(  # type: ignore[return-value]
-        [sys.executable, sys.argv[0], *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    context = get_context("fork" if effort is Effort.SMOKE else "spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    return process, ours
 
 
-def end(*processes: Started) -> bool:
-    """Let them end, and return whether all ended well."""
-    for process in processes:  # first: a forked one has the pipes of those before it
-        process.stdin.close()
-    statuses = [process.wait() for process in processes]
-    return not any(statuses)
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Let so many processes compute beside, each of which keeps a core busy."""
+    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()

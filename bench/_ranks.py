@@ -1,27 +1,25 @@
-"""What a rank of bench/distributed.py measures: it prints a line of JSON per case."""
+"""What a rank of bench/distributed.py measures. As a script it prints the times."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from _harness import clock
-from _peers import CPU, NPU
-from steps import KINDS, Loss
-from torch import nn
+from _harness import clock, in_turns
+from _peers import CPU, NPU, Call
+from models import perceptron
+from torch.nn.parallel import DistributedDataParallel
+from training import ADAMW, KINDS, captured, of_gpt, text
 
 from npu_dispatch import _C
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-import gpt
-
-Call = Callable[[], object]
 PEERS = {peer.name: peer for peer in (NPU, CPU)}
 SIZES = {"1": 1, "1KB": 256, "1MB": 1 << 18, "64MB": 1 << 24}
 SHARED = 1 << 23  # elements of reduce_scatter and all_gather: 32 MB
@@ -41,17 +39,11 @@ def collective(name: str, device: str) -> Call:
     return lambda: dist.all_gather_into_tensor(whole, half)
 
 
-def mlp(width: int, depth: int, device: str) -> tuple[nn.Module, torch.Tensor]:
-    torch.manual_seed(0)
-    layers: list[nn.Module] = []
-    for _ in range(depth):
-        layers += [nn.Linear(width, width), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]).to(device), torch.randn(64, width).to(device)
-
-
 def ddp_step(size: str, device: str) -> Call:
-    model, x = mlp(MLP_WIDTHS[size], 3, device)
-    ddp = nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(0)
+    width = MLP_WIDTHS[size]
+    ddp = DistributedDataParallel(perceptron(*[width] * 4).to(device))
+    x = torch.randn(64, width).to(device)
     # The same kind of kernels on both devices.
     optimizer = torch.optim.SGD(ddp.parameters(), 0.01, **KINDS["foreach"])
 
@@ -66,77 +58,56 @@ def ddp_step(size: str, device: str) -> Call:
 def ddp_gpt(size: str, device: str) -> Call:
     """A step of the GPT of examples/gpt.py, AdamW with fused kernels."""
     torch.manual_seed(0)
-    model = gpt.GPT(gpt.SIZES[size])
-    shape = (model.size.batch, model.size.context + 1)
-    batch = torch.randint(256, shape).to(device)
-    ddp = nn.parallel.DistributedDataParallel(Loss(model).to(device))
-    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3, **KINDS["fused"])
+    ddp = DistributedDataParallel(of_gpt(size).to(device))
+    batch = tuple(tensor.to(device) for tensor in text(size))
+    optimizer = ADAMW(ddp.parameters(), **KINDS["fused"])
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=False)  # as in a graph
-        ddp(batch).backward()
+        ddp(*batch).backward()
         optimizer.step()
 
     return step
 
 
-def captured(size: str) -> Call:
+def replayed(size: str) -> Call:
     """Return the replay of such a step on npu, collectives included."""
     stream = torch.npu.Stream()
     with torch.npu.stream(stream):  # which DDP is made and warmed up on, too
         step = ddp_gpt(size, "npu")
-        for _ in range(11):  # DDP looks at its first ten steps
-            step()
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph, stream=stream):
-            step()
-
-    def replay() -> None:
-        graph.replay()
-
-    replay.reads = step  # type: ignore[attr-defined]  # its tensors, which have to stay
-    return replay
+    return captured(step, stream, warm_ups=11)  # DDP looks at its first ten steps
 
 
 def made(case: str, device: str) -> Call:
     if case.startswith("ddp_gpt"):
         _, _, size, *how = case.split("_")
         is_replayed = how == ["captured"] and device == "npu"
-        return captured(size) if is_replayed else ddp_gpt(size, device)
+        return replayed(size) if is_replayed else ddp_gpt(size, device)
     if case.startswith("ddp_"):
         return ddp_step(case.removeprefix("ddp_"), device)
     return collective(case, device)
 
 
-def waited(call: Call) -> Call:
-    """The call until its result is there."""
+def times_of(calls: dict[str, Call], repetitions: int, n: int = 1) -> dict[str, Any]:
+    """Return the nanoseconds of each call until its result is there, by name."""
 
-    def until_done() -> None:
-        call()
+    def block(call: Call) -> float:
+        dist.barrier()
         torch.npu.synchronize()
-
-    return until_done
-
-
-def in_turns(calls: dict[str, Call], repetitions: int, n: int) -> dict[str, Any]:
-    """Return the nanoseconds of each call, by name, in repetitions that take turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for repetition in range(repetitions + 1):
-        for name, call in calls.items():
-            dist.barrier()
+        began = clock()
+        for _ in range(n):
+            call()
             torch.npu.synchronize()
-            began = clock()
-            for _ in range(n):
-                call()
-            if repetition:
-                times[name].append((clock() - began) / n)
-    return times
+        return (clock() - began) / n
+
+    blocks = {name: partial(block, call) for name, call in calls.items()}
+    return in_turns(blocks, repetitions, 1)
 
 
 def measure(case: str, repetitions: int) -> dict[str, Any]:
     n = 1 if case.endswith(("32MB", "64MB")) else 10
-    calls = {name: waited(made(case, peer.device)) for name, peer in PEERS.items()}
-    return in_turns(calls, repetitions, n)
+    calls = {name: made(case, peer.device) for name, peer in PEERS.items()}
+    return times_of(calls, repetitions, n)
 
 
 def hidden(device: str, repetitions: int) -> dict[str, Any]:
@@ -146,8 +117,11 @@ def hidden(device: str, repetitions: int) -> dict[str, Any]:
     cannot overlap, so two thirds of the computation are the most that is hidden; of
     twelve layers' gradients, 32 MB, the first are sent soon.
     """
-    model, x = mlp(MLP_WIDTHS["32MB"] // 2, 12, device)
-    ddp = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=4)
+    torch.manual_seed(0)
+    width = MLP_WIDTHS["32MB"] // 2
+    model = perceptron(*[width] * 13).to(device)
+    x = torch.randn(64, width).to(device)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=4)
     gradients = torch.zeros(sum(p.numel() for p in model.parameters())).to(device)
 
     def compute() -> None:
@@ -159,7 +133,7 @@ def hidden(device: str, repetitions: int) -> dict[str, Any]:
         "compute": compute,
         "communicate": lambda: dist.all_reduce(gradients),
     }
-    return in_turns({n: waited(c) for n, c in calls.items()}, repetitions, 1)
+    return times_of(calls, repetitions)
 
 
 def messages(links: bool, repetitions: int) -> dict[str, Any]:
@@ -172,11 +146,10 @@ def messages(links: bool, repetitions: int) -> dict[str, Any]:
         for _ in range(CALLS):
             dist.all_reduce(one, group=group)
 
-    calls = {
-        "small": waited(small),
-        "large": waited(lambda: dist.all_reduce(many, group=group)),
-    }
-    return in_turns(calls, repetitions, 1)
+    def large() -> None:
+        dist.all_reduce(many, group=group)
+
+    return times_of({"small": small, "large": large}, repetitions)
 
 
 def launches(repetitions: int) -> dict[str, Any]:
@@ -196,24 +169,36 @@ def launches(repetitions: int) -> dict[str, Any]:
     return {name: each[1:] for name, each in times.items()}
 
 
-def rank_main(rank: int, store: str, repetitions: int, cases: Iterable[str]) -> None:
+def measured(
+    rank: int, store: str, repetitions: int, cases: Iterable[str]
+) -> dict[str, Any]:
+    """Return the times of each case, as one of two ranks."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "cpu:gloo,npu:hccl", init_method=f"file://{store}", rank=rank, world_size=2
     )
+    found: dict[str, Any] = {}
     for case in cases:
         if case == "launch":
-            times = launches(repetitions)
+            found[case] = launches(repetitions)
         elif case == "flight_recorder":
             costs = [_C.collective_log_cost(1000) for _ in range(repetitions)]
-            times = {"log": costs}
+            found[case] = {"log": costs}
         elif case.startswith("message_"):
-            times = messages(case == "message_linked", repetitions)
+            found[case] = messages(case == "message_linked", repetitions)
         elif case.startswith("hidden_"):
-            times = {name: hidden(p.device, repetitions) for name, p in PEERS.items()}
+            found[case] = {n: hidden(p.device, repetitions) for n, p in PEERS.items()}
         else:
-            times = measure(case, repetitions)
-        if rank == 0:
-            print(json.dumps([case, times]), flush=True)
+            found[case] = measure(case, repetitions)
     dist.barrier()
     dist.destroy_process_group()
+    return found
+
+
+def answer(connection: Connection, *arguments: Any) -> None:
+    connection.send(measured(*arguments))
+
+
+if __name__ == "__main__":
+    rank, store, repetitions, *cases = sys.argv[1:]
+    print(json.dumps(measured(int(rank), store, int(repetitions), cases)))

@@ -17,37 +17,12 @@ import time
 
 import torch
 import uvloop
-from _harness import bench, emit
+from _harness import bench, emit, in_turns
 
 from npu_dispatch import _C
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 clock = time.monotonic_ns
-
-
-def percentiles(name: str, samples: list[float]) -> dict[str, float]:
-    ordered = sorted(samples)
-    p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-    return {
-        f"{name}_p50_us": round(statistics.median(ordered), 2),
-        f"{name}_p99_us": round(p99, 2),
-    }
-
-
-class Gate:
-    """Holds a stream until a task is submitted to another one."""
-
-    def __init__(self) -> None:
-        self.holder = torch.npu.Stream()
-        self.key = self.holder.device_index, self.holder.stream_id
-
-    def close(self, stream: torch.npu.Stream) -> None:
-        key = stream.device_index, stream.stream_id
-        _C.stream_wait(*key, *self.key, _C.stream_tail(*self.key) + 1)
-
-    def open(self) -> None:
-        with torch.npu.stream(self.holder):
-            _C.submit_nothing()
 
 
 async def device_wake(n: int) -> list[float]:
@@ -101,8 +76,10 @@ async def many(n: int) -> dict[str, float]:
     The worst of all repetitions is reported.
     """
     loop = asyncio.get_running_loop()
-    gate, stream = Gate(), torch.npu.Stream()
-    gate.close(stream)
+    # Holds the stream until a task is submitted to the holder.
+    holder, stream = torch.npu.Stream(), torch.npu.Stream()
+    held, by = ((s.device_index, s.stream_id) for s in (stream, holder))
+    _C.stream_wait(*held, *by, _C.stream_tail(*by) + 1)
     longest, running = 0, True
 
     async def heartbeat() -> None:
@@ -126,22 +103,19 @@ async def many(n: int) -> dict[str, float]:
     await asyncio.sleep(0)
     starting = longest
     longest = 0
-    began = clock()
-    gate.open()
+    with torch.npu.stream(holder):
+        _C.submit_nothing()
     while not all(task.done() for task in waiting[-200:]):
         await asyncio.sleep(0)
     for i, task in enumerate(waiting):
         await task
         if i % 100 == 99:  # those that are done do not let others run
             await asyncio.sleep(0)
-    ended = clock()
     running = False
     await heart
     return {
-        "awaits": n,
         "stall_starting_ms": round(starting / 1e6, 2),
         "stall_completing_ms": round(longest / 1e6, 2),
-        "complete_ms": round((ended - began) / 1e6, 2),
     }
 
 
@@ -150,30 +124,26 @@ def main(rounds: int, repetitions: int, awaits: int) -> None:
     """Print a JSON line per loop and case."""
     for name, new_loop in LOOPS.items():
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            device: list[float] = []
-            bare: list[float] = []
-            ratios = []
             runner.run(device_wake(min(100, rounds)))
             # As servers do once they have started: a full collection walks all
             # of torch's objects, a stall of a tenth of a second, not ours.
             gc.collect()
             gc.freeze()
-            for _ in range(repetitions):  # alternating
-                d, b = runner.run(device_wake(rounds)), runner.run(bare_wake(rounds))
-                ratios.append(statistics.median(d) / statistics.median(b))
-                device += d
-                bare += b
+            blocks = {
+                wake: lambda wake=wake: statistics.median(runner.run(wake(rounds)))
+                for wake in (device_wake, bare_wake)
+            }
+            device, bare = in_turns(blocks, repetitions).values()
+            ratios = (a / b for a, b in zip(device, bare, strict=True))
             emit(
                 case=f"wake_{name}",
                 ratio_p50=round(statistics.median(ratios), 2),
-                **percentiles("device", device),
-                **percentiles("bare", bare),
+                device_p50_us=round(statistics.median(device), 2),
+                bare_p50_us=round(statistics.median(bare), 2),
             )
             runs = [runner.run(many(awaits)) for _ in range(repetitions)]
-            emit(
-                case=f"many_{name}",
-                **{k: max(r[k] for r in runs) for k in runs[0]},
-            )
+            worst = {key: max(run[key] for run in runs) for key in runs[0]}
+            emit(case=f"many_{name}", **worst)
 
 
 if __name__ == "__main__":

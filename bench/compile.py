@@ -4,8 +4,9 @@ compiled and npu eager; and the host's cost of launching a generated kernel.
 `npu_compiled` is plain torch.compile of the model, `npu_reduce_overhead` the same with
 that mode. `npu_whole_step` is compile_step(): all of a step, optimizer included, in
 one graph; of the forward pass, which has no such step, a captured NPUGraph. The larger
-models are compiled plainly only. `first_compile` is the first step of a process: with
-an empty cache, and with that of an earlier process.
+models are compiled plainly only, and compile_step() of programs with dropout as users
+write them (`npu_whole_step_eager`) does not compile. `first_compile` is the first step
+of a process: with an empty cache, and with that of an earlier process.
 """
 
 from __future__ import annotations
@@ -18,54 +19,47 @@ import tempfile
 from collections.abc import Callable
 
 import torch
-from _harness import Effort, bench, emit
-from _peers import (
-    BY_NAME,
-    Call,
-    Peer,
-    Workers,
-    microseconds,
-    serve_if_worker,
-    timed_block,
-    timer,
-)
-from steps import captured, deep_forward, training_step
+from _harness import Effort, Only, bench, emit
+from _peers import REDUCED, WHOLE_STEP, Call, Peer, Times, Workers, timed_block
 from torch import nn
+from training import captured, deep_forward, training_step
 
-WHOLE_STEP = "npu_whole_step"
-REDUCED = "npu_reduce_overhead"
-BY_NAME["npu_compiled"] = Peer("npu_compiled", "npu", backend="inductor")
-BY_NAME[REDUCED] = Peer(REDUCED, "npu", backend="inductor")
-BY_NAME[WHOLE_STEP] = Peer(WHOLE_STEP, "npu", backend="inductor")
-OTHERS = ("cpu", "cpu_compiled", "npu")
-COMPILED = ("npu_compiled", REDUCED, WHOLE_STEP)
-# Of a smoke run: Dynamo takes seconds in each process.
-SMOKE_OTHERS, SMOKE_COMPILED = ("cpu", "npu"), (REDUCED, WHOLE_STEP)
-
+PLAIN = ("cpu", "cpu_compiled", "npu", "npu_compiled")
+ALL = (*PLAIN, REDUCED, WHOLE_STEP)
+USERS = (*PLAIN, f"{WHOLE_STEP}_eager")
 FORWARD = "mlp_16x16_forward"
-# case: model, kind of optimizer kernels, calls in a block
+# case: calls in a block; who is compared, as capturing takes minutes of compiling each
 CASES = {
-    FORWARD: ("", "none", 100),
-    "mlp_step": ("mlp", "fused", 30),
-    "gpt_tiny_step": ("gpt_tiny", "fused", 5),
+    FORWARD: (100, ALL),
+    "mlp_step": (30, ALL),
+    "gpt_tiny_step": (5, ALL),
+    "gpt_wide_step": (1, PLAIN),
+    "cnn_step": (1, PLAIN),
+    "lstm_step": (5, PLAIN),
+    "transformer_dropout_step": (5, USERS),
+    "lstm_dropout_step": (5, USERS),
 }
-# Minutes of compiling each, so without the modes that capture.
-LARGER = {
-    "gpt_wide_step": ("gpt_wide", "fused", 1),
-    "cnn_step": ("cnn", "fused", 1),
-    "lstm_step": ("lstm", "fused", 5),
-}
+# Not of a smoke run: Dynamo takes seconds in each process.
+COMPILED = ("cpu_compiled", "npu_compiled")
 
 
 def make(peer: Peer, case: str) -> Call:
-    model, kind, _ = (CASES | LARGER)[case]
     how = {"mode": "reduce-overhead"} if peer.name == REDUCED else {}
-    if model:
-        if peer.name == WHOLE_STEP:
-            return training_step(peer, model, kind, whole=True)
-        return training_step(peer, model, kind, **how)
+    whole = peer.name.startswith(WHOLE_STEP)
+    if case != FORWARD:
+        model = case.removesuffix("_step")
+        return training_step(peer, model, "fused", whole=whole, **how)
     call = deep_forward(peer, **how)
-    return captured(call) if peer.name == WHOLE_STEP else call
+    return captured(call) if whole else call
+
+
+def ratios(times: dict[str, Times]) -> dict[str, float]:
+    """Return the time of each peer over cpu's, and of both that are compiled."""
+    us = {peer: found.total for peer, found in times.items()}
+    found = {f"{peer}_ratio": n / us["cpu"] for peer, n in us.items() if peer != "cpu"}
+    if "npu_compiled" in us:
+        found["to_cpu_compiled_ratio"] = us["npu_compiled"] / us["cpu_compiled"]
+    return {name: round(ratio, 3) for name, ratio in found.items()}
 
 
 ARGUMENTS = ", ".join(f"float* p{i}" for i in range(6))
@@ -88,11 +82,13 @@ def launch_us(repetitions: int) -> float:
     def nothing() -> None:
         len(xs)
 
+    return host_us(call, 1000, repetitions) - host_us(nothing, 1000, repetitions)
+
+
+def host_us(call: Call, n: int, repetitions: int) -> float:
     for _ in range(3):
-        timed_block(call, 1000, "npu")
-    blocks = [timed_block(call, 1000, "npu").host for _ in range(repetitions)]
-    loops = [timed_block(nothing, 1000, "npu").host for _ in range(repetitions)]
-    return statistics.median(blocks) - statistics.median(loops)
+        timed_block(call, n)
+    return statistics.median(timed_block(call, n).host for _ in range(repetitions))
 
 
 def reduced_call_us(
@@ -116,13 +112,7 @@ def reduced_call_us(
         return [model(given[0])]
 
     def host(function: Callable[..., object]) -> float:
-        def call() -> None:
-            function(x)
-
-        for _ in range(3):
-            timed_block(call, 200, "npu")
-        blocks = [timed_block(call, 200, "npu").host for _ in range(repetitions)]
-        return statistics.median(blocks)
+        return host_us(lambda: function(x), 200, repetitions)
 
     with torch.no_grad():
         reduced = torch.compile(lambda x: model(x), **how)
@@ -145,35 +135,9 @@ def varying_lengths_us(repetitions: int, lengths: int, **how: str) -> float:
 
     with torch.no_grad():
         for _ in range(6):
-            timed_block(all_of_them, 1, "npu")
-        blocks = [timed_block(all_of_them, 1, "npu").total for _ in range(repetitions)]
+            timed_block(all_of_them, 1)
+        blocks = [timed_block(all_of_them, 1).total for _ in range(repetitions)]
     return statistics.median(blocks) / lengths
-
-
-def larger(repetitions: int, only: str, effort: Effort) -> None:
-    """Print a line for each larger model, compiled plainly."""
-    if not any(only in case for case in LARGER):
-        return
-    peers = SMOKE_OTHERS if effort is Effort.SMOKE else (*OTHERS, "npu_compiled")
-    with Workers(*peers, effort=effort) as workers:
-        for case, (_, kind, calls) in LARGER.items():
-            if only not in case:
-                continue
-            times = workers.compare(case, calls, repetitions, same_cpu=True)
-            ratios = {
-                f"{peer}_ratio": round(found.total / times["cpu"].total, 3)
-                for peer, found in times.items()
-                if peer != "cpu"
-            }
-            if "npu_compiled" in times:
-                ours, theirs = times["npu_compiled"], times["cpu_compiled"]
-                ratios["to_cpu_compiled_ratio"] = round(ours.total / theirs.total, 3)
-            emit(
-                case=case,
-                optimizer=kind,
-                **ratios,
-                **microseconds(times),
-            )
 
 
 # The first step of a process, with imports done and the device awake.
@@ -210,31 +174,25 @@ def first_steps_s(device: str, repetitions: int, smoke: bool) -> tuple[float, fl
 
 
 @bench(repetitions=(12, 6, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     smoke = effort is Effort.SMOKE
-    others, compiled = (SMOKE_OTHERS, SMOKE_COMPILED) if smoke else (OTHERS, COMPILED)
-    with Workers(*others, *compiled, effort=effort) as workers:
-        for case, (_, kind, calls) in CASES.items():
-            if only not in case:
-                continue
-            times = workers.compare(case, calls, repetitions, same_cpu=True)
-            ratios = {
-                f"{other}_ratio": round(times[other].total / times["cpu"].total, 3)
-                for other in others[1:]
-            }
-            for ours in compiled:
-                for other in others:
-                    field = f"{ours}_ratio" + ("" if other == "cpu" else f"_to_{other}")
-                    ratios[field] = round(times[ours].total / times[other].total, 3)
-            emit(
-                case=case,
-                optimizer=kind,
-                **ratios,
-                **microseconds(times),
+    everyone = dict.fromkeys(peer for _, peers in CASES.values() for peer in peers)
+    left_out = COMPILED if smoke else ()
+    with Workers(
+        *(p for p in everyone if p not in left_out), effort=effort, make=make
+    ) as workers:
+        for case in filter(only, CASES):
+            calls, peers = CASES[case]
+            workers.report(
+                case,
+                calls,
+                repetitions,
+                ratios,
+                peers=[peer for peer in peers if peer not in left_out],
+                same_cpu=True,
             )
-    larger(repetitions, only, effort)
-    if only in "first_compile":
+    if only("first_compile"):
         n = max(1, repetitions // 4)
         (cold, warm), (cpu_cold, cpu_warm) = (
             first_steps_s(device, n, smoke) for device in ("npu", "cpu")
@@ -247,34 +205,30 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
             warm_s=round(warm, 3),
             cpu_warm_s=round(cpu_warm, 3),
         )
-    if only in "launch_6_arguments":
-        emit(
-            case="launch_6_arguments",
-            host_us=round(launch_us(30 * repetitions), 3),
-        )
-    if only in "reduce_overhead_20_parameters":
-        # A smoke run without the C++ compiler, as its peers are.
-        how = {"backend": "eager"} if smoke else {"mode": "reduce-overhead"}
+    if only(case := "launch_6_arguments"):
+        emit(case=case, host_us=round(launch_us(30 * repetitions), 3))
+    # A smoke run without the C++ compiler, as its peers are.
+    how = {"backend": "eager"} if smoke else {"mode": "reduce-overhead"}
+    if only(case := "reduce_overhead_20_parameters"):
         total, guards, own = reduced_call_us(30 * repetitions, 20, **how)
         emit(
-            case="reduce_overhead_20_parameters",
+            case=case,
             host_us=round(total, 2),
             guards_us=round(guards, 2),
             beyond_guards_us=round(total - guards, 2),
             own_us=round(own, 2),
         )
-    if only in "reduce_overhead_96_lengths":
-        how = {"backend": "eager"} if smoke else {}
-        plain = varying_lengths_us(5 * repetitions, 96, **how)
-        how = {"backend": "npugraphs"} if smoke else {"mode": "reduce-overhead"}
-        reduced = varying_lengths_us(5 * repetitions, 96, **how)
+    if only(case := "reduce_overhead_96_lengths"):
+        plain, reduced = (
+            varying_lengths_us(5 * repetitions, 96, **each)
+            for each in ((how, {"backend": "npugraphs"}) if smoke else ({}, how))
+        )
         emit(
-            case="reduce_overhead_96_lengths",
+            case=case,
             ratio_to_default=round(reduced / plain, 3),
             default_us=round(plain, 2),
         )
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -5,18 +5,17 @@ themselves. Kernels `in_pieces`, as the same ones are by default, and `large` on
 both cores already in one stream, and must not fight for them when two streams run them
 at the same time.
 
-The caller, which feeds both streams, needs a core too while it launches: on two
-cores `most` is what two streams could reach if nothing else cost anything. Where
-a kernel takes little longer than a launch, the caller is the limit.
+The caller, which feeds both streams, needs a core too while it launches. Where a
+kernel takes little longer than a launch, the caller is the limit.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
+from functools import partial
 
 import torch
-from _harness import Effort, bench, clock, emit
+from _harness import Effort, Only, bench, clock, emit, in_turns
 
 # name: side of the square matrices, products of each stream in a block
 CASES = {
@@ -32,51 +31,42 @@ CASES = {
 WARM_UPS = 3
 
 
-def block(matrices: list[torch.Tensor], streams: list, n: int) -> tuple[float, float]:
-    """Products per second of `n` on each of `streams`, from idle, and the CPU
-    seconds of a launch.
-    """
+def block(matrices: list[torch.Tensor], streams: list, n: int) -> float:
+    """Products per second of `n` on each of `streams`, from idle."""
     torch.npu.synchronize()
-    began, used = clock(), time.thread_time()
+    began = clock()
     for _ in range(n):
         for a, stream in zip(matrices, streams, strict=False):
             with torch.npu.stream(stream):
                 torch.mm(a, a)
-    launching = time.thread_time() - used
     torch.npu.synchronize()
-    products = n * len(streams)
-    return products / (clock() - began) * 1e9, launching / products
+    return n * len(streams) / (clock() - began) * 1e9
 
 
 @bench(repetitions=(17, 7, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     streams = [torch.npu.Stream() for _ in range(2)]
     warm_ups = 0 if effort is Effort.SMOKE else WARM_UPS
     threads = torch.get_num_threads()
-    for name, (side, most) in CASES.items():
-        if only not in name:
-            continue
+    for name in filter(only, CASES):
+        side, most = CASES[name]
         torch.set_num_threads(1 if name.startswith("small") else threads)
         n = 1 if effort is Effort.SMOKE else most
         matrices = [torch.rand(side, side).npu() for _ in streams]
-        rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
-        for _ in range(repetitions + warm_ups):
-            for count, values in rates.items():
-                values.append(block(matrices, streams[:count], 2 * n // count))
-        one, two = (
-            statistics.median(rate for rate, _ in values[warm_ups:])
-            for values in rates.values()
+        blocks = {
+            count: partial(block, matrices, streams[:count], 2 * n // count)
+            for count in (1, 2)
+        }
+        one, two = map(
+            statistics.median, in_turns(blocks, repetitions, warm_ups).values()
         )
-        launch = statistics.median(seconds for _, seconds in rates[2][warm_ups:])
         emit(
             case=f"two_streams_{name}",
             one_stream_per_s=round(one),
             two_streams_per_s=round(two),
             ratio=round(two / one, 2),
             kernel_us=round(1e6 / one, 1),
-            launch_us=round(launch * 1e6, 1),
-            most=round(2 / (1 + launch * one), 2),
             kept=repetitions,
             warm_ups=warm_ups,
         )

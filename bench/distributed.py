@@ -8,32 +8,23 @@ behind computation is asked of two network namespaces, where those may be made.
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from _harness import Effort, bench, emit
-from _processes import end, start
-from _ranks import CALLS, SIZES, rank_main
+import _ranks
+from _harness import Effort, Only, bench, emit
+from _processes import start
+from _ranks import CALLS, SIZES, answer
 from _two_hosts import two_hosts
 
 # npu beside gloo: at most of its time, or at least of its speed.
 AGAINST_GLOO = (
-    "all_reduce_1",
-    "all_reduce_1KB",
-    "all_reduce_1MB",
-    "all_reduce_64MB",
-    "reduce_scatter_32MB",
-    "all_gather_32MB",
-    "ddp_1.5MB",
-    "ddp_32MB",
-    "ddp_gpt_tiny",
-    "ddp_gpt_tiny_captured",
+    *("all_reduce_1", "all_reduce_1KB", "all_reduce_1MB", "all_reduce_64MB"),
+    *("reduce_scatter_32MB", "all_gather_32MB", "ddp_1.5MB", "ddp_32MB"),
+    *("ddp_gpt_tiny", "ddp_gpt_tiny_captured"),
 )
 # Of hccl alone.
 OWN = ("launch", "flight_recorder", "message_linked", "message_sockets")
@@ -77,64 +68,47 @@ def hidden(times: dict[str, list[float]]) -> float:
     return round(100 * (compute + communicate - step) / compute, 1)
 
 
-def report(output: str) -> None:
-    for line in output.splitlines():
-        case, times = json.loads(line)
-        emit(case=case, **figures_of(case, times))
+def ask(effort: Effort, repetitions: int, cases: list[str]) -> dict[str, Any]:
+    """Return the times of cases, of two ranks of this host."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = (f"{folder}/store", repetitions, cases)
+        ranks = [start(effort, answer, rank, *asked) for rank in range(2)]
+        found = [connection.recv() for _, connection in ranks]
+        for process, _ in ranks:
+            process.join()
+    return found[0]
 
 
-def ask(effort: Effort, repetitions: int, cases: Iterable[str]) -> None:
-    """Measure cases with two ranks of this host."""
-    folder = tempfile.mkdtemp()
-    argv = [str(Path(folder) / "store"), str(repetitions), *cases]
-    ranks = [start(effort, "--rank", str(r), *argv) for r in range(2)]
-    outputs = [r.stdout.read() for r in ranks]
-    all_well = end(*ranks)
-    # Not by leaving a context: a forked rank would leave it, too.
-    shutil.rmtree(folder)
-    if not all_well:
-        raise SystemExit("a rank failed")
-    report(outputs[0])
-
-
-def ask_two_hosts(repetitions: int) -> None:
+def ask_two_hosts(repetitions: int) -> dict[str, Any] | None:
     with two_hosts(RATE) as hosts, tempfile.TemporaryDirectory() as folder:
         if hosts is None:
-            emit(case=HIDDEN, not_measured="no network namespaces for this user")
-            return
-        own = [sys.executable, sys.argv[0], "--rank"]
-        argv = [str(Path(folder) / "store"), str(repetitions), HIDDEN]
+            return None
+        own = ("env", "GLOO_SOCKET_IFNAME=link", sys.executable, _ranks.__file__)
+        asked = (f"{folder}/store", str(repetitions), HIDDEN)
         ranks = [
-            subprocess.Popen(
-                [*host, "env", "GLOO_SOCKET_IFNAME=link", *own, str(rank), *argv],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            subprocess.Popen([*host, *own, str(rank), *asked], stdout=subprocess.PIPE)
             for rank, host in enumerate(hosts)
         ]
         outputs = [rank.communicate()[0] for rank in ranks]
         if any(rank.returncode for rank in ranks):
             raise SystemExit("a rank failed")
-        report(outputs[0])
+        return json.loads(outputs[0])
 
 
 @bench(repetitions=(31, 11, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
-    chosen = [case for case in (*AGAINST_GLOO, *OWN) if only in case]
-    if chosen:
-        ask(effort, repetitions, chosen)
-    if only not in HIDDEN:
-        return
-    if effort is Effort.SMOKE:
-        emit(case=HIDDEN, not_measured="a smoke run starts no other interpreters")
-    else:
-        ask_two_hosts(min(repetitions, 11))
+    chosen = [*filter(only, (*AGAINST_GLOO, *OWN))]
+    found = ask(effort, repetitions, chosen) if chosen else {}
+    if only(HIDDEN):
+        is_smoke = effort is Effort.SMOKE  # which starts no other interpreters
+        more = None if is_smoke else ask_two_hosts(min(repetitions, 11))
+        if more is None:
+            emit(case=HIDDEN, not_measured="no network namespaces")
+        found |= more or {}
+    for case, times in found.items():
+        emit(case=case, **figures_of(case, times))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--rank"]:
-        rank, store, count, *cases = sys.argv[2:]
-        rank_main(int(rank), store, int(count), cases)
-    else:
-        main()
+    main()

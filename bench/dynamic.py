@@ -9,22 +9,12 @@ behind.
 
 from __future__ import annotations
 
+import gc
 import random
 
 import torch
-from _harness import Effort, bench, emit
-from _peers import (
-    ANY_CPU,
-    WARM_UPS,
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    memory,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
+from _harness import Effort, bench, emit, resident_bytes
+from _peers import WARM_UPS, Call, Peer, Workers
 from torch import nn
 
 WIDTH, LENGTHS, BATCHES = 64, 256, 16
@@ -58,34 +48,32 @@ def encoder_steps(peer: Peer, _: str) -> Call:
     return step
 
 
+def memory(peer: Peer) -> int:
+    """Return the bytes of the process."""
+    gc.collect()
+    peer.wait()
+    return resident_bytes()
+
+
 @bench(steps=(1600, 400, 1), block=(40, 40, 1))
-def main(steps: int, block: int, peers: list[str], effort: Effort) -> None:
+def main(steps: int, block: int, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line for the time, and one for the memory."""
-    with Workers(*peers, effort=effort) as workers:
+    with Workers(*peers, effort=effort, make=encoder_steps) as workers:
         for peer in peers:
-            workers.ask(peer, "time", "encoder", block, ANY_CPU)
-        before = {peer: workers.ask(peer, "memory") for peer in peers}
+            workers.time(peer, "encoder", block)
+        before = {peer: workers.ask(peer, memory) for peer in peers}
         repetitions = max(1, steps // block - WARM_UPS)
-        times = workers.compare("encoder", block, repetitions)
-        after = {peer: workers.ask(peer, "memory") for peer in peers}
-    emit(
-        case="encoder",
-        **microseconds(times),
-        **against_npu(times),
-        npu_host_us=round(times["npu"].host, 1),
-    )
-    grown = {
-        peer: {k: (after[peer][k] - before[peer][k]) / 1e6 for k in after[peer]}
-        for peer in peers
-    }
+        workers.report("encoder", block, repetitions)
+        after = {peer: workers.ask(peer, memory) for peer in peers}
     emit(
         case="memory",
         steps=(repetitions + WARM_UPS) * block,
-        **{f"{peer}_grown_mb": round(grown[peer]["process"], 1) for peer in peers},
-        npu_reserved_grown_mb=round(grown["npu"]["reserved"], 1),
+        **{
+            f"{peer}_grown_mb": round((after[peer] - before[peer]) / 1e6, 1)
+            for peer in peers
+        },
     )
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(encoder_steps), memory=memory)
     main()

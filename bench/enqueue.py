@@ -6,6 +6,10 @@ of 256 bytes for the queue, statistics on, and with a task that also carries its
 Python line, as those of operators do. All of it while one thread alone has
 claimed slots, and again, `after_a_second_thread`, once another one has.
 
+`lookup_at_depth_N` and `launch_at_depth_N` are what finding the Python lines of a
+launch adds N functions down: to a call that does nothing else, and to one that queues
+a task of 256 bytes. It reads every frame, up to 32.
+
 The caller is bound to one CPU, each in turn; the launcher has the others. A
 block runs as often before it is timed, and each order of the loops comes as
 often as the others: what ran before changes a block more than a task does.
@@ -19,11 +23,12 @@ import os
 import statistics
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import click
 import torch
-from _harness import bench, clock, emit, timed
-from _peers import SETTLE_NS
+from _harness import bench, clock, emit, in_turns, timed
+from _peers import SETTLE_NS, Call
 
 from npu_dispatch import _C
 
@@ -34,10 +39,17 @@ CALLS = {
     "enqueue_with_site": _C.submit_with_site,
 }
 
+# Without and with the Python lines.
+PAIRS = {
+    "lookup": (_C.current_device, _C.current_call_site),
+    "launch": (_C.submit_nothing, _C.submit_with_site),
+}
+DEPTHS = (1, 4, 16, 32, 64)
+
 a, b = torch.rand(8, 8), torch.rand(8, 8)  # where they lie changes a round, too
 
 
-def block(call, n: int) -> float:
+def block(call: Call, n: int) -> float:
     """Nanoseconds per round of `torch.add` and `call`."""
     add = torch.add
     rounds = range(n)
@@ -87,9 +99,17 @@ def measure(producers: str, calls: int, repetitions: int) -> None:
             case=name + producers,
             added_ns=round(added, 1),
             copy_ns=round(copy, 1),
-            # A copy may take less than an empty call seems to, on a busy machine.
-            ratio=round(added / copy, 2) if copy > 0 else None,
         )
+
+
+def at_depth(call: Call, n: int, depth: int) -> float:
+    """Nanoseconds per call, from `depth` functions further down."""
+    if depth > 1:
+        return at_depth(call, n, depth - 1)
+    timed(call, n)  # fills caches
+    ns = timed(call, n)
+    torch.npu.synchronize()
+    return ns
 
 
 @bench(calls=(300, 300, 2), repetitions=(400, 192, 2))
@@ -100,6 +120,12 @@ def main(calls: int, repetitions: int) -> None:
     _C.submit_nothing()  # the launcher starts free to go anywhere
     torch.npu.synchronize()
     gc.disable()
+    for (name, pair), depth in itertools.product(PAIRS.items(), DEPTHS):
+        blocks = {call: partial(at_depth, call, calls, depth) for call in pair}
+        without, with_lines = in_turns(blocks, repetitions // 2).values()
+        added = (b - a for a, b in zip(without, with_lines, strict=True))
+        ns = round(statistics.median(added), 1)
+        emit(case=f"{name}_at_depth_{depth}", added_ns=ns)
     measure("", calls, repetitions)
     second = threading.Thread(target=_C.submit_nothing)
     second.start()

@@ -11,36 +11,14 @@ import gc
 import statistics
 
 import torch
-from _harness import Effort, bench, emit, resident_bytes
-from _peers import (
-    CPU,
-    NPU,
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timed_block,
-    timer,
-)
-from steps import captured, deep_forward, training_step
-
-
-def replayed(step: Call, peer: Peer) -> Call:
-    """Return `step` itself on cpu, and its replay on npu."""
-    return step if peer.device == "cpu" else captured(step)
-
-
-def forward(peer: Peer) -> Call:
-    """The compiler knows that the weights do not change ("freezing")."""
-    frozen = {"options": {"freezing": True}} if peer.backend == "inductor" else {}
-    return replayed(deep_forward(peer, **frozen), peer)
-
+from _harness import Effort, Only, bench, emit, resident_bytes
+from _peers import CPU, NPU, Call, Peer, Workers, timed_block
+from training import captured, deep_forward, training_step
 
 FORWARD = "mlp_16x16_forward"
 # case: model, kind of optimizer kernels, calls in a block
-STEPS = {
+CASES = {
+    FORWARD: ("", "none", 100),
     "mlp_step": ("mlp", "foreach", 30),
     "gpt_tiny_step": ("gpt_tiny", "fused", 5),
     "gpt_tiny_foreach_step": ("gpt_tiny", "foreach", 5),
@@ -50,13 +28,16 @@ ALL_PEERS = (FORWARD, "mlp_step", "gpt_tiny_step")
 
 
 def make(peer: Peer, case: str) -> Call:
-    if case == FORWARD:
-        return forward(peer)
-    model, kind, _ = STEPS[case]
-    if peer not in (NPU, CPU):
-        kind = "fused"  # fastest there
-    step = training_step(peer, model, kind, in_a_graph=peer is NPU)
-    return replayed(step, peer)
+    model, kind, _ = CASES[case]
+    if model:
+        if peer not in (NPU, CPU):
+            kind = "fused"  # fastest there
+        call = training_step(peer, model, kind, in_a_graph=peer is NPU)
+    else:
+        # The compiler knows that the weights do not change ("freezing").
+        frozen = {"options": {"freezing": True}} if peer.backend == "inductor" else {}
+        call = deep_forward(peer, **frozen)
+    return call if peer.device == "cpu" else captured(call)
 
 
 def host_cost(length: int, repetitions: int) -> float:
@@ -66,7 +47,7 @@ def host_cost(length: int, repetitions: int) -> float:
     with torch.npu.graph(graph):
         for _ in range(length):
             x.add_(1)
-    blocks = [timed_block(graph.replay, 200, "npu").host for _ in range(repetitions)]
+    blocks = [timed_block(graph.replay, 200).host for _ in range(repetitions)]
     return statistics.median(blocks)
 
 
@@ -95,47 +76,34 @@ def leftovers(replays: int) -> tuple[int, int]:
 
 @bench(repetitions=(12, 6, 1), replays=(1_000_000, 100_000, 10))
 def main(
-    repetitions: int, replays: int, only: str, peers: list[str], effort: Effort
+    repetitions: int, replays: int, only: Only, peers: tuple[str, ...], effort: Effort
 ) -> None:
     """Print a JSON line per case."""
-    with Workers(*peers, effort=effort) as workers:
-        for case in (FORWARD, *STEPS):
-            if only not in case:
-                continue
-            _, kind, calls = STEPS.get(case, ("", "none", 100))
-            times = workers.compare(
+    with Workers(*peers, effort=effort, make=make) as workers:
+        for case in filter(only, CASES):
+            _, kind, calls = CASES[case]
+            workers.report(
                 case,
                 calls,
                 repetitions,
                 # Other kinds of kernels change nothing for the other peers.
-                peers=peers if case in ALL_PEERS else ["npu", "cpu"],
+                peers=peers if case in ALL_PEERS else ("npu", "cpu"),
                 same_cpu=True,
-            )
-            emit(
-                case=case,
-                optimizer=kind,
-                **against_npu(times),
-                **microseconds(times),
-                npu_host_us=round(times["npu"].host, 2),
+                more={"optimizer": kind},
             )
     for length in (1, 10, 100, 1000):
-        if only in "replay":
-            cost = round(host_cost(length, repetitions), 2)
-            emit(
-                case=f"replay_of_{length}_nodes",
-                host_us=cost,
-            )
-    if only in "leaks":
+        if only(case := f"replay_of_{length}_nodes"):
+            emit(case=case, host_us=round(host_cost(length, repetitions), 2))
+    if only("leaks"):
         process, allocator = leftovers(replays)
+        # A page table and a heap may grow by a megabyte without a leak.
         emit(
             case="leaks",
             replays=replays,
             process_bytes=process,
             allocator_bytes=allocator,
-            # A page table and a heap may grow by this much without a leak.
         )
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -12,37 +12,37 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _harness import bench, emit
-from _peers import timed_block
+from _harness import Only, bench, emit, in_turns
+from _peers import CPU, NPU, Call, Peer, timed_block
 from torch import Tensor
 
-# rows, what is summed over, columns
-SIZES = {"1x512x512": (1, 512, 512), "64x512x512": (64, 512, 512)}
-CHANNELS = (8, 64)
+# Rows, what is summed over and columns; which of both is transposed.
+CASES = (
+    *("mm_1x512x512_nn", "mm_1x512x512_nt", "mm_1x512x512_tn", "mm_1x512x512_tt"),
+    *("mm_64x512x512_nn", "mm_64x512x512_nt", "mm_64x512x512_tn", "mm_64x512x512_tt"),
+    *("conv2d_8", "conv2d_grad_8", "conv2d_64", "conv2d_grad_64"),
+)
 WARM_UPS = 2
 BLOCK_S = 0.01
 
 
-def laid_out(t: Tensor, transposed: bool) -> Tensor:
-    return t.t().contiguous().t() if transposed else t
-
-
-def product(
-    size: tuple[int, int, int], layout: tuple[bool, bool], like: Tensor
-) -> Callable[[], object]:
-    rows, between, columns = size
-    a = laid_out(torch.randn(rows, between).to(like), layout[0])
-    b = laid_out(torch.randn(between, columns).to(like), layout[1])
+def product(size: str, layout: str, like: Tensor) -> Call:
+    rows, between, columns = map(int, size.split("x"))
+    pair = torch.randn(rows, between).to(like), torch.randn(between, columns).to(like)
+    a, b = (
+        t.t().contiguous().t() if letter == "t" else t
+        for t, letter in zip(pair, layout, strict=True)
+    )
     return lambda: torch.mm(a, b)
 
 
-def convolution(channels: int, like: Tensor) -> Callable[[], object]:
+def convolution(channels: int, like: Tensor) -> Call:
     x = torch.randn(4, channels, 32, 32).to(like)
     weight = torch.randn(channels, channels, 3, 3).to(like)
     return lambda: F.conv2d(x, weight, padding=1)
 
 
-def gradients(channels: int, like: Tensor) -> Callable[[], object]:
+def gradients(channels: int, like: Tensor) -> Call:
     x = torch.randn(4, channels, 32, 32).to(like).requires_grad_()
     weight = torch.randn(channels, channels, 3, 3).to(like).requires_grad_()
     bias = torch.randn(channels).to(like).requires_grad_()
@@ -52,51 +52,33 @@ def gradients(channels: int, like: Tensor) -> Callable[[], object]:
     )
 
 
-def cases() -> dict[str, Callable[[Tensor], Callable[[], object]]]:
-    found: dict[str, Callable[[Tensor], Callable[[], object]]] = {}
-    for name, size in SIZES.items():
-        for a in (False, True):
-            for b in (False, True):
-                case = f"mm_{name}_{'t' if a else 'n'}{'t' if b else 'n'}"
-                found[case] = lambda like, s=size, a=a, b=b: product(s, (a, b), like)
-    for channels in CHANNELS:
-        found[f"conv2d_{channels}"] = lambda like, c=channels: convolution(c, like)
-        found[f"conv2d_grad_{channels}"] = lambda like, c=channels: gradients(c, like)
-    return found
+def make(case: str, like: Tensor) -> Call:
+    kind, *how = case.split("_")
+    if kind == "mm":
+        return product(*how, like)
+    return (gradients if how[0] == "grad" else convolution)(int(how[-1]), like)
 
 
-def ratio_of(
-    make: Callable[[Tensor], Callable[[], object]], device: str, repetitions: int
-) -> tuple[float, float]:
+def ratio_of(case: str, peer: Peer, repetitions: int) -> tuple[float, float]:
     """Return the median of float16's over float32's time, and float16's in us."""
-    calls = [
-        make(torch.zeros(1, dtype=dtype, device=device))
-        for dtype in (torch.float16, torch.float32)
-    ]
-    counts = [
-        max(1, round(BLOCK_S * 1e6 / timed_block(call, 3, device).total))
-        for call in calls
-    ]
-    pairs = []
-    for repetition in range(repetitions + WARM_UPS):
-        times = [
-            timed_block(call, count, device).total
-            for call, count in zip(calls, counts, strict=True)
-        ]
-        if repetition >= WARM_UPS:
-            pairs.append(times)
-    ratio = statistics.median(half / single for half, single in pairs)
-    return ratio, statistics.median(half for half, _ in pairs)
+
+    def block(dtype: torch.dtype) -> Callable[[], float]:
+        call = make(case, torch.zeros(1, dtype=dtype, device=peer.device))
+        count = max(1, round(BLOCK_S * 1e6 / timed_block(call, 3, peer).total))
+        return lambda: timed_block(call, count, peer).total
+
+    blocks = {dtype: block(dtype) for dtype in (torch.float16, torch.float32)}
+    half, single = in_turns(blocks, repetitions, WARM_UPS).values()
+    ratio = statistics.median(a / b for a, b in zip(half, single, strict=True))
+    return ratio, statistics.median(half)
 
 
 @bench(repetitions=(15, 7, 1))
-def main(repetitions: int, only: str) -> None:
+def main(repetitions: int, only: Only) -> None:
     """Print a JSON line per layout."""
-    for case, make in cases().items():
-        if only not in case:
-            continue
-        npu, us = ratio_of(make, "npu", repetitions)
-        cpu, _ = ratio_of(make, "cpu", max(1, repetitions // 3))
+    for case in filter(only, CASES):
+        npu, us = ratio_of(case, NPU, repetitions)
+        cpu, _ = ratio_of(case, CPU, max(1, repetitions // 3))
         emit(
             case=case,
             ratio=round(npu, 3),

@@ -27,22 +27,20 @@ COMMAND = str(Path(sys.executable).with_name("npu-dispatch"))
 COMMANDS = {"help": "--help", "ps": "ps"}
 
 
-def environment() -> dict[str, str]:
-    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    return env
+ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def importing() -> float:
     """Return the milliseconds of an import, as the process itself sees them."""
     program = [sys.executable, "-c", PROGRAM]
-    return float(subprocess.check_output(program, env=environment()))
+    return float(subprocess.check_output(program, env=ENVIRONMENT))
 
 
 def running(command: Sequence[str]) -> float:
     """Return the milliseconds from a command's start to its end."""
     began = time.perf_counter()
-    subprocess.run(command, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
     return 1e3 * (time.perf_counter() - began)
 
 

@@ -10,16 +10,8 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, bench, emit, geometric_mean
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
+from _harness import Effort, Only, bench, emit, geometric_mean
+from _peers import Call, Peer, Workers, against_npu, microseconds
 
 OF_A_LIST = 100  # tensors
 
@@ -66,21 +58,17 @@ def make(peer: Peer, case: str) -> Call:
 
 @bench(calls=(500, 500, 1), repetitions=(20, 8, 1))
 def main(
-    calls: int, repetitions: int, only: str, peers: list[str], effort: Effort
+    calls: int, repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort
 ) -> None:
     """Print a JSON line per case, then the geometric means."""
     host_ratios, total_ratios = [], []
     # A compiler has nothing to do for one operator.
-    peers = [peer for peer in peers if peer != "cpu_compiled"]
-    with Workers(*peers, effort=effort) as workers:
-        for case in [*small("cpu"), *boxed("cpu")]:
-            if only not in case:
-                continue
+    with Workers(*peers[:3], effort=effort, make=make) as workers:
+        for case in filter(only, small("cpu") | boxed("cpu")):
             times = workers.compare(case, calls, repetitions, same_cpu=True)
             until_returned = against_npu(times, "host")
             total = against_npu(times)
-            is_small = not case.startswith("boxed")
-            if is_small:
+            if not case.startswith("boxed"):
                 host_ratios.append(until_returned["ratio"])
                 total_ratios.append(total["ratio"])
             emit(
@@ -100,5 +88,4 @@ def main(
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

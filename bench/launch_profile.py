@@ -5,40 +5,57 @@ whose operators compute nothing and whose allocator is one list of free blocks
 (cpp/launch_floor.cpp). A case runs with two numbers of calls, and the difference is
 what a call executes. The floor is what torch alone costs, so npu minus floor is ours.
 `--functions N` also lists the N functions in which most instructions are.
+
+The case `sanitizer` is `add` on npu, with the race sanitizer:
+
+- `after_ratio`: after it was switched on and off again, over a process that never had
+  it. This is what it leaves behind.
+- `share`: of those instructions, the ones that ask whether an observer is there. This
+  is what its existence costs those who never switch it on.
+- `on_ratio`: while it is on.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from _callgrind import MARK, Function, count, per_call
-from _harness import Effort, bench, emit
+from _callgrind import MARK, Counts, Function, count, per_call
+from _harness import Only, bench, emit
+from launch import small
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR = ROOT / "bench/cpp/launch_floor.cpp"
 # The device on which the floor is; npu and cpu are their own.
 DEVICES = {"npu": "npu", "cpu": "cpu", "floor": "maia"}
+FEW, MANY = 100, 600  # calls; below what the ring holds: none waits for space
+SANITIZER = "sanitizer"
 
 PROGRAM = f"""
 import os, sys, torch
-folder, floor, device, only, few, many = sys.argv[1:]
+folder, floor, device, sanitizer, names, few, many = sys.argv[1:]
 if device == "maia":
     torch.ops.load_library(floor)
 sys.path.insert(0, folder)
 sys.argv = ["launch.py"]
 from launch import small
+if sanitizer != "never":
+    torch.npu._sanitizer.enable_npu_sanitizer()
+if device == "npu":  # in each state, so that plans and memory are where they are
+    torch.ones(8, 8, device="npu") + 1
+    torch.npu.synchronize()
+if sanitizer == "after":
+    torch.npu._sanitizer.disable_npu_sanitizer()
 def block(call, n):
     for _ in range(n):
         call()
 for case, call in small(device).items():
-    if only not in case:
+    if case not in names.split(","):
         continue
     block(call, 100)  # plans, caches, specialised bytecode
     for n in (few, many):
@@ -82,55 +99,77 @@ def layer_of(function: Function) -> str:
 
 def compiled_floor(folder: Path) -> Path:
     """Compile the floor; fails where there is no g++."""
-    torch_dir = Path(torch.__file__).parent
-    compiler = ["ccache", "g++"] if shutil.which("ccache") else ["g++"]
-    made, library = folder / "floor.o", folder / "floor.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-isystem", str(torch_dir / "include")]
-    subprocess.run([*compiler, *flags, "-c", str(FLOOR), "-o", str(made)], check=True)
-    where = ["-L", str(torch_dir / "lib"), "-ltorch_cpu", "-lc10"]
-    linked = ["g++", "-shared", str(made), "-o", str(library), *where]
-    subprocess.run(linked, check=True)
+    torch_dir, library = Path(torch.__file__).parent, folder / "floor.so"
+    flags = ("-std=c++20", "-O2", "-fPIC", "-shared", "-isystem", torch_dir / "include")
+    linked = ("-L", torch_dir / "lib", "-ltorch_cpu", "-lc10")
+    subprocess.run(["g++", *flags, FLOOR, "-o", library, *linked], check=True)
     return library
 
 
-def cases(only: str) -> list[str]:
-    from launch import small
-
-    return [case for case in small("cpu") if only in case]
-
-
-@bench(few=(100, 100, 1), many=(600, 600, 2), functions=(0, 0, 0))
-def main(few: int, many: int, functions: int, only: str, effort: Effort) -> None:
-    """Print a JSON line per case. Needs g++ and valgrind; takes some minutes.
-
-    A smoke run makes the same calls without valgrind, and counts nothing.
-    """
-    profiles: dict[str, list[Counter[Function]]] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        floor = compiled_floor(folder)
-        for device, where in DEVICES.items():
-            arguments = [str(ROOT / "bench"), str(floor), where, only]
-            arguments += [str(few), str(many)]
-            if effort is Effort.SMOKE:
-                command = [sys.executable, "-c", PROGRAM, *arguments]
-                subprocess.run(command, check=True)
-                continue
-            # A part with calls comes after each other one: few, then many.
-            blocks = count(folder, PROGRAM, *arguments)[1::2]
-            profiles[device] = [
-                per_call(a, b, many - few)
-                for a, b in zip(blocks[::2], blocks[1::2], strict=True)
-            ]
-    for number, case in enumerate(cases(only)):
-        if effort is Effort.SMOKE:
-            emit(case=case)
-            continue
-        found = {device: profiles[device][number] for device in DEVICES}
-        report(case, found, functions)
+def counted(
+    names: Iterable[str],
+    device: str = "npu",
+    *,
+    floor: Path = FLOOR,
+    sanitizer: str = "never",
+    few: int = FEW,
+    many: int = MANY,
+) -> list[Counts]:
+    """Return what a call of each case executes."""
+    where = [str(ROOT / "bench"), str(floor), DEVICES[device], sanitizer]
+    parts = count(PROGRAM, *where, ",".join(names), str(few), str(many))[1::2]
+    # A part with calls comes after each other one: few, then many.
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [per_call(a, b, many - few) for a, b in pairs]
 
 
-def report(case: str, found: dict[str, Counter[Function]], functions: int) -> None:
+@bench(few=(FEW, FEW, 1), many=(MANY, MANY, 2), functions=(0, 0, 0))
+def main(few: int, many: int, functions: int, only: Only) -> None:
+    """Print a JSON line per case. Needs g++ and valgrind; takes some minutes."""
+    calls = {"few": few, "many": many}
+    if names := [*filter(only, small("cpu"))]:
+        with tempfile.TemporaryDirectory() as folder:
+            floor = compiled_floor(Path(folder))
+            profiles = {
+                device: counted(names, device, floor=floor, **calls)
+                for device in DEVICES
+            }
+        for number, case in enumerate(names):
+            found = {device: profiles[device][number] for device in DEVICES}
+            report(case, found, functions)
+    if only(SANITIZER):
+        states = ("never", "after", "on")
+        found = {s: counted(["add"], sanitizer=s, **calls)[0] for s in states}
+        of_sanitizer(found, functions)
+
+
+def of_sanitizer(found: dict[str, Counts], functions: int) -> None:
+    totals = {state: counts.total() for state, counts in found.items()}
+    total = totals["never"]
+    own, calls = (
+        sum(n for (_, name), n in of.items() if name.startswith("npu::observers("))
+        for of in (found["never"], found["never"].calls)
+    )
+    emit(
+        case=SANITIZER,
+        instructions=round(total, 1),
+        after_instructions=round(totals["after"], 1),
+        after_ratio=round(totals["after"] / total, 5),
+        on_instructions=round(totals["on"], 1),
+        on_ratio=round(totals["on"] / total, 3),
+        questions=round(calls, 2),
+        # Beside them the call, and the test of what it returns.
+        share=round((own + 3 * calls) / total, 5),
+    )
+    show(SANITIZER, found["on"] - found["never"], functions)
+
+
+def show(title: str, counts: Counter[Function], functions: int) -> None:
+    for (library, name), n in counts.most_common(functions):
+        print(f"{title} {n:8.1f} {Path(library).name:24.24} {name[:150]}")
+
+
+def report(case: str, found: dict[str, Counts], functions: int) -> None:
     totals = {device: counts.total() for device, counts in found.items()}
     by_layer = {
         device: Counter(dict.fromkeys(LAYERS, 0)) for device in ("npu", "floor")
@@ -151,9 +190,7 @@ def report(case: str, found: dict[str, Counter[Function]], functions: int) -> No
         },
     )
     for device in ("npu", "cpu"):
-        for (library, name), n in found[device].most_common(functions):
-            file = Path(library).name
-            print(f"{case} {device} {n:8.1f} {file:24.24} {name[:150]}")
+        show(f"{case} {device}", found[device], functions)
 
 
 if __name__ == "__main__":

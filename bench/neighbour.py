@@ -7,21 +7,15 @@ a process of its own on each device, and their blocks take turns.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 
-from _harness import Effort, bench, emit, geometric_mean
-from _peers import BY_NAME, Call, Peer, Workers, serve_if_worker, timer
+from _harness import Effort, Only, bench, emit, geometric_mean
+from _peers import REDUCED, WHOLE_STEP, Call, Peer, Workers
+from _processes import busy
 from dynamic import encoder_steps
-from steps import training_step
+from training import training_step
 from waiting import PROGRAMS
 
-WHOLE_STEP, REDUCED = "npu_whole_step", "npu_reduce_overhead"
-BY_NAME[WHOLE_STEP] = Peer(WHOLE_STEP, "npu", backend="inductor")
-BY_NAME[REDUCED] = Peer(REDUCED, "npu", backend="inductor")
 # program: calls in a block, who runs it on npu, who on cpu
 CASES = {
     "mlp": (100, "npu", "cpu"),
@@ -37,9 +31,6 @@ CASES = {
     "reduce_overhead": (20, REDUCED, "cpu_compiled"),
 }
 MOST_NEIGHBOURS = 2
-# In a smoke run, whose neighbour would keep others from their cores: with one case.
-SMOKE_NEIGHBOURS = {"decode": 1}
-BUSY = "print(flush=True)\nwhile True: pass"
 
 
 def make(peer: Peer, case: str) -> Call:
@@ -54,53 +45,31 @@ def make(peer: Peer, case: str) -> Call:
     return training_step(peer, case, "foreach" if case in ("mlp", "cnn") else "fused")
 
 
-@contextlib.contextmanager
-def neighbours(n: int) -> Iterator[None]:
-    """Keep `n` cores busy, each by a process of its own."""
-    command = [sys.executable, "-c", BUSY]
-    busy = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(n)]
-    try:
-        for process in busy:
-            assert process.stdout
-            process.stdout.readline()
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.communicate()
-
-
-def fair_slowdown(n: int) -> float:
-    """How much longer a program takes that has all cores, and then its share of
-    them beside `n` threads."""
-    cores = os.cpu_count() or 1
-    return (cores + n) / cores
-
-
 @bench(repetitions=(5, 3, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per program and number of neighbours, then the geometric
     means."""
     ratios: dict[int, list[float]] = {}
-    for case, (calls, ours, theirs) in CASES.items():
-        if only not in case:
-            continue
+    cores = os.cpu_count() or 1
+    for case in filter(only, CASES):
+        calls, ours, theirs = CASES[case]
         alone, most = 0.0, MOST_NEIGHBOURS
-        if effort is Effort.SMOKE:
-            most = SMOKE_NEIGHBOURS.get(case, 0)
-        with Workers(ours, theirs, effort=effort) as workers:
+        if effort is Effort.SMOKE:  # a neighbour would keep others from their cores
+            most = int(case == "decode")
+        with Workers(ours, theirs, effort=effort, make=make) as workers:
             for n in range(most + 1):
-                with neighbours(n):
+                with busy(n):
                     times = workers.compare(case, calls, repetitions)
                 npu, cpu = times[ours].total, times[theirs].total
                 alone = alone or npu
                 ratio = round(npu / cpu, 3)
                 ratios.setdefault(n, []).append(ratio)
-                over_share = npu / alone / fair_slowdown(n)
+                # Of all cores, and then of the share of them beside `n` threads.
+                fair = (cores + n) / cores
                 emit(
                     case=f"{case}_beside_{n}",
                     ratio=ratio,
-                    over_share=round(over_share, 3),
+                    over_share=round(npu / alone / fair, 3),
                     npu_us=round(npu, 1),
                     cpu_us=round(cpu, 1),
                     npu_host_us=round(times[ours].host, 1),
@@ -111,5 +80,4 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -9,34 +9,29 @@ hand with that time.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from _harness import Effort, bench, emit
+from _harness import Effort, Only, bench, emit
 from _plan_job import real_and_planned_us
-from _plan_models import HELD_OUT, OTHERS, TRAINED
-from _plan_stated import STATED, stated_us
+from _plan_programs import COUNT, HELD_OUT, PROGRAMS, STATED
+from _processes import busy
 
 from npu_dispatch.plan.record import record
 from npu_dispatch.plan.report import Report
 from npu_dispatch.plan.spec import Spec, load
 
-SCRIPT = str(Path(__file__).with_name("_plan_script.py"))
+SCRIPT = str(Path(__file__).with_name("_plan_programs.py"))
 WARM_UPS = 10
 # More than are recorded: the plan ends the program once it has enough steps.
 ENDLESS_S = 1000.0
 # What is launch-bound on this device.
 LAUNCHES, DEVICE = "mlp", "t4"
 BUSY_PROCESSES = 2
-BUSY = "print(flush=True)\nwhile True: pass"
-# Of a smoke run, whose spec is not this machine's.
-SMOKE_PROGRAMS = ("mlp",)
 
 
 def real_step(program: str, seconds: float) -> float:
@@ -69,20 +64,6 @@ def calibrated() -> Spec:
         return load(path)
 
 
-@contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Let so many processes compute beside."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            process = stack.enter_context(
-                subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
-            )
-            stack.callback(process.kill)
-            assert process.stdout is not None
-            process.stdout.readline()
-        yield
-
-
 def compare(
     program: str, device: Spec, repetitions: int, seconds: float, steps: int | None
 ) -> float:
@@ -91,22 +72,28 @@ def compare(
     for _ in range(repetitions):
         real.append(real_step(program, seconds))
         plans.append(planned(program, device, steps))
-    one = statistics.median(real)
-    other = statistics.median(plan.step_us for plan in plans)
-    error = abs(other / one - 1)
+    found = against("real", real, [plan.step_us for plan in plans])
     emit(
         case=program,
         held_out=program in HELD_OUT,
         kind="held out" if program in HELD_OUT else "fitted",
         limit=plans[-1].verdict,
-        real_us=round(one, 1),
-        planned_us=round(other, 1),
         measured=round(plans[-1].measured, 3),
         interpolated=round(plans[-1].interpolated, 3),
-        ratio=round(other / one, 3),
-        error=round(error, 3),
+        **found,
     )
-    return error
+    return found["error"]
+
+
+def against(what: str, us: list[float], planned_us: list[float]) -> dict[str, float]:
+    """Return the medians, and by how much the plan errs."""
+    one, other = statistics.median(us), statistics.median(planned_us)
+    return {
+        f"{what}_us": round(one, 1),
+        "planned_us": round(other, 1),
+        "ratio": round(other / one, 3),
+        "error": round(abs(other / one - 1), 4),
+    }
 
 
 def beside_load(repetitions: int, steps: int | None) -> None:
@@ -117,50 +104,31 @@ def beside_load(repetitions: int, steps: int | None) -> None:
         for found, count in ((alone, 0), (beside, BUSY_PROCESSES)):
             with busy(count):
                 found.append(planned(LAUNCHES, load(DEVICE), steps).step_us)
-    ratio = statistics.median(beside) / statistics.median(alone)
-    emit(
-        case="load",
-        alone_us=round(statistics.median(alone), 1),
-        beside_us=round(statistics.median(beside), 1),
-        ratio=round(ratio, 3),
-        difference=round(abs(ratio - 1), 3),
-    )
+    found = against("alone", alone, beside)
+    emit(case="load", difference=found.pop("error"), **found)
 
 
 def against_stated(program: str, steps: int | None) -> None:
     device = load(DEVICE)
-    found, stated = planned(program, device, steps), stated_us(program, device)
-    emit(
-        case=program,
-        stated_us=round(stated, 1),
-        planned_us=round(found.step_us, 1),
-        error=round(abs(found.step_us / stated - 1), 4),
-    )
+    stated = COUNT * STATED[program][1](device)
+    found = planned(program, device, steps).step_us
+    emit(case=program, **against("stated", [stated], [found]))
 
 
 def two_ranks(repetitions: int) -> None:
     found = [real_and_planned_us() for _ in range(repetitions)]
-    real, plan = (statistics.median(column) for column in zip(*found, strict=True))
-    emit(
-        case="ranks",
-        real_us=round(real, 1),
-        planned_us=round(plan, 1),
-        ratio=round(plan / real, 3),
-        error=round(abs(plan / real - 1), 3),
-    )
+    emit(case="ranks", **against("real", *map(list, zip(*found, strict=True))))
 
 
 @bench(repetitions=(1, 1, 1), load_repetitions=(3, 1, 1), seconds=(1.0, 0.5, 0.05))
 def main(
-    repetitions: int, load_repetitions: int, seconds: float, only: str, effort: Effort
+    repetitions: int, load_repetitions: int, seconds: float, only: Only, effort: Effort
 ) -> None:
     """Print a JSON line per program, then the median and the worst error."""
     os.environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) - 1, 1))
-    smoke = effort is Effort.SMOKE
+    smoke = effort is Effort.SMOKE  # whose spec is not this machine's
     steps = 3 if smoke else None
-    programs = SMOKE_PROGRAMS if smoke else (*TRAINED, *OTHERS)
-    chosen = [program for program in programs if only in program]
-    if chosen:
+    if chosen := [*filter(only, PROGRAMS[: 1 if smoke else None])]:
         device = load(DEVICE) if smoke else calibrated()
         errors = [
             compare(program, device, repetitions, seconds, steps) for program in chosen
@@ -170,12 +138,11 @@ def main(
             error=round(statistics.median(errors), 3),
             worst=round(max(errors), 3),
         )
-    for program in STATED[: 1 if smoke else None]:
-        if only in program:
-            against_stated(program, steps)
-    if only in "load" and not smoke:
+    for program in filter(only, [*STATED][: 1 if smoke else None]):
+        against_stated(program, steps)
+    if only("load") and not smoke:
         beside_load(load_repetitions, steps)
-    if only in "ranks" and not smoke:
+    if only("ranks") and not smoke:
         two_ranks(load_repetitions)
 
 

@@ -9,16 +9,8 @@ ten times as long.
 from __future__ import annotations
 
 import torch
-from _harness import Effort, bench, emit
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
+from _harness import Effort, Only, bench
+from _peers import Call, Peer, Workers, against_npu
 
 # rows, what is summed over, columns
 CASES = {
@@ -50,21 +42,14 @@ def make(peer: Peer, case: str) -> Call:
 
 
 @bench(repetitions=(15, 7, 1))
-def main(repetitions: int, peers: list[str], effort: Effort) -> None:
+def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line per size."""
-    with Workers(*peers, effort=effort) as workers:
-        for case in CASES:
-            times = workers.compare(case, SHORT, repetitions)
-            both = [peer for peer in peers if peer in ("npu", "cpu")]
-            long = workers.compare(case, LONG, repetitions, peers=both)
-            emit(
-                case=case,
-                **microseconds(times),
-                **against_npu(times),
-                **{f"long_{name}": n for name, n in against_npu(long).items()},
-            )
+    with Workers(*peers, effort=effort, make=make) as workers:
+        for case in filter(only, CASES):
+            long = workers.compare(case, LONG, repetitions, peers=("npu", "cpu"))
+            more = {"long_ratio": against_npu(long)["ratio"]}
+            workers.report(case, SHORT, repetitions, more=more)
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

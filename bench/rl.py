@@ -11,18 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _harness import Effort, bench, emit, geometric_mean
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
-from steps import KINDS
+from _harness import Effort, Only, bench, emit, geometric_mean
+from _peers import Call, Peer, Workers
 from torch import Tensor, nn
+from training import KINDS, captured
 
 SHORTER = {
     "PPO": {"n_steps": 128},
@@ -58,28 +50,16 @@ def learning(peer: Peer, case: str) -> Call:
     return call
 
 
-class Loss(nn.Module):
-    """PPO's loss of one batch, as stable-baselines3 has it."""
-
-    def __init__(self, policy: Any) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def forward(
-        self,
-        seen: Tensor,
-        actions: Tensor,
-        old_odds: Tensor,
-        advantages: Tensor,
-        returns: Tensor,
-    ) -> Tensor:
-        values, odds, entropy = self.policy.evaluate_actions(seen, actions)
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        ratio = torch.exp(odds - old_odds)
-        clipped = torch.clamp(ratio, 0.8, 1.2)
-        gained = torch.min(advantages * ratio, advantages * clipped).mean()
-        missed = nn.functional.mse_loss(returns, values.flatten())
-        return 0.5 * missed - gained - 0.0 * entropy.mean()
+def loss_of(policy: Any, *batch: Tensor) -> Tensor:
+    """Return PPO's loss of one batch, as stable-baselines3 has it."""
+    seen, actions, old_odds, advantages, returns = batch
+    values, odds, entropy = policy.evaluate_actions(seen, actions)
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    ratio = torch.exp(odds - old_odds)
+    clipped = torch.clamp(ratio, 0.8, 1.2)
+    gained = torch.min(advantages * ratio, advantages * clipped).mean()
+    missed = nn.functional.mse_loss(returns, values.flatten())
+    return 0.5 * missed - gained - 0.0 * entropy.mean()
 
 
 def update(peer: Peer) -> Call:
@@ -97,32 +77,19 @@ def update(peer: Peer) -> Call:
         torch.rand(64),
     )
     batch = tuple(t.to(peer.device) for t in batch)
-    loss = Loss(policy)
     # The same kind of kernels on both devices; these count steps on the device.
     optimizer = torch.optim.Adam(policy.parameters(), 3e-4, eps=1e-5, **KINDS["fused"])
 
     def call() -> None:
         optimizer.zero_grad(set_to_none=False)  # as in a graph
-        loss(*batch).backward()
+        loss_of(policy, *batch).backward()
         nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
         optimizer.step()
 
     if peer.device == "cpu":
         return call
-    stream = torch.npu.Stream()
     # The policy keeps its last distribution, whose backward is of this stream, too.
-    with torch.npu.stream(stream):
-        for _ in range(3):
-            call()
-        graph = torch.npu.NPUGraph()
-        with torch.npu.graph(graph, stream=stream):
-            call()
-
-    def replay() -> None:
-        graph.replay()
-
-    replay.reads = call  # type: ignore[attr-defined]  # its tensors, which have to stay
-    return replay
+    return captured(call, torch.npu.Stream())
 
 
 def make(peer: Peer, case: str) -> Call:
@@ -130,23 +97,18 @@ def make(peer: Peer, case: str) -> Call:
 
 
 @bench(repetitions=(5, 3, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per program; `ratio` is npu's time over cpu's until done."""
-    ratios = []
-    with Workers("npu", "cpu", effort=effort) as workers:
-        for case in (*PROGRAMS, UPDATE):
-            if only not in case:
-                continue
-            calls = UPDATES if case == UPDATE else 1
-            times = workers.compare(case, calls, repetitions)
-            found = against_npu(times)
-            if case in PROGRAMS:
-                ratios.append(found["ratio"])
-            emit(case=case, **found, **microseconds(times))
+    with Workers("npu", "cpu", effort=effort, make=make) as workers:
+        ratios = [
+            workers.report(case, 1, repetitions)["ratio"]
+            for case in filter(only, PROGRAMS)
+        ]
+        if only(UPDATE):
+            workers.report(UPDATE, UPDATES, repetitions)
     if ratios:
         emit(case="geometric_mean", ratio=round(geometric_mean(ratios), 3))
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -1,10 +1,10 @@
 """Runs every benchmark: `make bench`; leaves out/bench.json and out/bench.md.
 
-Each file runs several times, a process of its own each time, with all its repetitions
-unless `--quick` was asked for; a figure is the median of the runs, beside the least
-and the most. What is there is written after each file, and kept: the next `make bench`
-of the same sources on the same machine runs only those files that failed or did not
-run. A file that fails stops no other. tests/unit/test_benches.py runs each once.
+Each file runs several times, a process of its own each time, with all its repetitions;
+a figure is the median of the runs, beside the least and the most. What is there is
+written after each file, and kept: the next `make bench` of the same sources on the same
+machine runs only those files that failed or did not run. A file that fails stops no
+other. tests/unit/test_benches.py runs each once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 import click
 import tables
 from _load import Load
-from _rows import TABLES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import libraries
@@ -35,17 +34,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
 GOALS = tomllib.loads((HERE / "goals.toml").read_text())
-# Count instructions for half an hour, the same each time: they run if they are named.
-BY_NAME_ONLY = ("sanitizer_instructions", "launch_profile")
+# Counts instructions for half an hour, the same each time: it runs if it is named.
+BY_NAME_ONLY = ("launch_profile",)
 # What README.md shows has all runs that are asked for; other files have fewer.
-FRONT = {row.bench for row in TABLES["front"][1]}
+FRONT = {row.bench for row in tables.TABLES["front"][1]}
 RUNS_OF_OTHERS = 2
-QUICK_RUNS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
-    "sanitizer_instructions": ("valgrind",),
     "launch_profile": ("g++", "valgrind"),
-    "stats_cost": ("g++",),
+    "stats_cost": ("g++", "valgrind"),
     "serve_async": ("wrk",),
 }
 # The modules that a file needs beside this package's own.
@@ -55,10 +52,7 @@ LIBRARIES = {
 }
 # What a figure depends on. Tables change no figure.
 SOURCES = ("csrc", "npu_dispatch", "bench", "examples")
-WRITERS = (
-    *("run_all.py", "tables.py", "_errors.py", "_row.py", "_rows.py"),
-    "_page_rows.py",
-)
+WRITERS = ("run_all.py", "tables.py", "_errors.py")
 SUFFIXES = (".py", ".cpp", ".h", ".cmake", ".in", ".txt", ".pyi")
 
 
@@ -80,11 +74,13 @@ class Program:
 
 def programs() -> list[Program]:
     """Return every file of bench/ that measures."""
-    own = {"run_all", "tables", "models", "steps", "waiting"}
+    own = {"run_all", "tables", "models", "training", "waiting"}
+    files = (path for path in sorted(HERE.glob("[!_]*.py")) if path.stem not in own)
     found = [
-        Program(path.stem, (interpreter(path.stem), str(path)))
-        for path in sorted(HERE.glob("*.py"))
-        if path.stem not in own and not path.stem.startswith("_")
+        # Where its libraries are.
+        Program(path.stem, (python or sys.executable, str(path)))
+        for path in files
+        for python in [libraries.python_with(*LIBRARIES.get(path.stem, ()))]
     ]
     server = str(ROOT / "examples/serve_async.py")
     found.append(Program("serve_async", (sys.executable, server, "compare")))
@@ -93,20 +89,15 @@ def programs() -> list[Program]:
     return found
 
 
-def interpreter(name: str) -> str:
-    """Return the Python that runs a file: where its libraries are."""
-    return libraries.python_with(*LIBRARIES.get(name, ())) or sys.executable
-
-
 class FailedError(Exception):
     """A benchmark did not end, or not well."""
 
 
-def run(program: Program, *flags: str) -> list[dict[str, Any]]:
+def run(program: Program) -> list[dict[str, Any]]:
     """Return what it prints. Raises FailedError."""
     try:
         done = subprocess.run(
-            [*program.command, *flags],
+            program.command,
             capture_output=True,
             text=True,
             cwd=ROOT,
@@ -126,10 +117,6 @@ def lines_of(output: str) -> list[dict[str, Any]]:
     """Return the lines that a benchmark prints about itself and its cases."""
     lines = output.splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
-
-
-def is_figure(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def goal_of(goals: Mapping[str, str], case: str, field: str) -> list[Any] | None:
@@ -160,7 +147,9 @@ def merged(
         first = found[0]
         figures = {}
         for key in first:
-            values = [each[key] for each in found if is_figure(each.get(key))]
+            values = [
+                each[key] for each in found if type(each.get(key)) in (int, float)
+            ]
             if values:
                 figures[key] = {
                     "median": statistics.median(values),
@@ -205,13 +194,9 @@ def digest() -> str:
 
 def kept(path: Path, begun: dict[str, Any]) -> dict[str, Any] | None:
     """Return an earlier result, if it is of the sources and the machine of this one."""
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text())
-    same = ("machine", "sources", "effort", "runs")
-    if any(result.get(key) != begun[key] for key in same):
-        return None
-    return result
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    same = ("machine", "sources", "runs")
+    return result if all(result.get(key) == begun[key] for key in same) else None
 
 
 def write(result: dict[str, Any], out: Path) -> None:
@@ -222,12 +207,11 @@ def write(result: dict[str, Any], out: Path) -> None:
     out.with_suffix(".md").write_text(tables.everything(result))
 
 
-def measured(program: Program, runs: int, *flags: str) -> dict[str, Any]:
+def measured(program: Program, runs: int) -> dict[str, Any]:
     """Return the figures of a file, and how much others had of the machine."""
     load = Load()
     began = time.gmtime()
-    goals = GOALS.get(program.name, {})
-    cases = merged([run(program, *flags) for _ in range(runs)], goals)
+    cases = merged([run(program) for _ in range(runs)], GOALS.get(program.name, {}))
     return {
         "command": program.shown,
         "runs": runs,
@@ -248,78 +232,53 @@ def measure(
 ) -> list[str]:
     """Run them one after the other; return what is wrong with those that failed."""
     failed = []
-    flags = ("--quick",) if result["effort"] == "quick" else ()
     for program in chosen:
         # One that fails now has no figures of before.
         result["benches"].pop(program.name, None)
         try:
-            found = measured(program, runs_of(program.name, runs), *flags)
+            found = measured(program, runs_of(program.name, runs))
         except FailedError as error:
             failed.append(str(error))
             print(error, flush=True)
         else:
             result["benches"][program.name] = found
             print(f"{program.name}: {found['seconds']} s", flush=True)
-            for case, each in found["cases"].items():
-                for field in each["short"]:
-                    figure = tables.spread(each["figures"][field])
-                    goal = "{} {:g}".format(*each["goals"][field])
-                    print(f"  {case} {field}: {figure}, the goal is {goal}", flush=True)
         write(result, out)
     return failed
 
 
-def begun(runs: int, quick: bool) -> dict[str, Any]:
+def begun(runs: int) -> dict[str, Any]:
     """Return a result without figures."""
     from _harness import machine  # imports torch
 
     about = machine()
     del about["load"]  # is measured while each file runs
-    return {
-        "machine": about,
-        "sources": digest(),
-        "effort": "quick" if quick else "full",
-        "runs": runs,
-        "benches": {},
-    }
+    return {"machine": about, "sources": digest(), "runs": runs, "benches": {}}
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few runs, few repetitions: not published.")
 @click.option(
     "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of README's."
 )
 @click.option("--only", default="", help="Files, by name, with commas: run again.")
-@click.option("--skip-missing", is_flag=True, help="Leave out what needs other tools.")
 @click.option("--fresh", is_flag=True, help="Keep nothing of earlier runs.")
-def main(quick: bool, runs: int, only: str, skip_missing: bool, fresh: bool) -> None:
-    """Run every benchmark that has not run yet."""
-    runs = QUICK_RUNS if quick else runs
-    out = ROOT / "out" / ("bench-quick.json" if quick else "bench.json")
-    result = begun(runs, quick)
-    before = None if fresh else kept(out, result)
-    if before is not None:
+def main(runs: int, only: str, fresh: bool) -> None:
+    """Run every benchmark that has not run yet, and for which nothing is missing."""
+    out = ROOT / "out" / "bench.json"
+    result = begun(runs)
+    if not fresh and (before := kept(out, result)):
         result = before
     elif out.exists():
         print("nothing is kept: sources, machine or number of runs have changed")
     everything = {program.name: program for program in programs()}
-    if only:
-        named = only.split(",")
-        if unknown := set(named) - set(everything):
-            sys.exit(f"no benchmark is named {', '.join(sorted(unknown))}")
-        chosen = [everything[name] for name in named]
-    else:
-        done = [*BY_NAME_ONLY, *result["benches"]]
-        chosen = [p for p in everything.values() if p.name not in done]
-    missing = without_needs(chosen)
-    if missing and not skip_missing:
-        sys.exit(
-            f"missing: {missing} (apt-get install, make bench-libraries, or "
-            "--skip-missing)"
-        )
+    done = [*BY_NAME_ONLY, *result["benches"]]
+    named = only.split(",") if only else [n for n in everything if n not in done]
+    if unknown := {*named} - {*everything}:
+        sys.exit(f"no benchmark is named {', '.join(sorted(unknown))}")
+    missing = without_needs(everything[name] for name in named)
     for name, needed in missing.items():
-        print(f"{name}: not run, {', '.join(needed)} missing")
-    chosen = [p for p in chosen if p.name not in missing]
+        print(f"{name}: not run, {', '.join(needed)} missing: bench/README.md")
+    chosen = [everything[name] for name in named if name not in missing]
     failed = measure(chosen, result, out, runs)
     print(f"{out.relative_to(ROOT)}, {out.with_suffix('.md').relative_to(ROOT)}")
     if failed:

@@ -1,35 +1,48 @@
-"""What being scraped costs a trainer: `python bench/scrape_gil.py`.
+"""What being scraped costs a trainer, and a scrape the exporter.
 
 A trainer with 64 streams launches as fast as it can and notes how many launches
 each 10 ms held: the trace of its launch rate. The cases alternate:
 
   quiet       nobody scrapes
   scraped     the service is scraped without a pause
-  other_load  a process that never looks at the trainer burns as much: on one
+  other_load  a process that never looks at the trainer keeps a core busy: on one
               machine they share its CPUs, and the caches
   in_process  the trainer renders its own metrics in a thread, as an exporter
               without a helper would: what the trace looks like when it costs GIL
 
-One JSON line per case, medians over the blocks: launches per second and the
-range of the trace, CPU time of the launching thread per launch, the longest gap
+One JSON line per case, medians over the blocks: launches per second, the longest gap
 between two launches, and the CPU time that all other threads of the trainer
 took, launchers excepted. Only a thread of the trainer can hold its GIL, so
 `other_threads_us` of 0 is 0 us of GIL.
+
+Then the milliseconds and lines of a scrape of all those streams, in each format that
+a scraper may ask for, of two such processes.
 """
 
 from __future__ import annotations
 
+import gc
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
 
-from _harness import bench, emit
+from _harness import bench, emit, timed
+from _processes import busy
 
 from npu_dispatch.observe.segment import StatsReader, segment_file
+from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.scrapes import Scrapes
 
+FORMATS = {
+    "text": "text/plain",
+    "open_metrics": "application/openmetrics-text; version=1.0.0",
+    "native": "application/openmetrics-text; version=2.0.0",
+}
 TRAINER = """
 import sys, threading, time, torch
 from npu_dispatch.metrics import NpuCollector
@@ -38,10 +51,11 @@ import os
 a = torch.ones(8, device="npu")
 for _ in range(int(sys.argv[1]) - 1):
     with torch.npu.stream(torch.npu.Stream()):
-        a.add_(1)
+        for _ in range(512):
+            a.add_(1)
 registry = CollectorRegistry()
 registry.register(NpuCollector(pid=os.getpid()))
-clock, cpu = time.perf_counter_ns, time.thread_time_ns
+clock = time.perf_counter_ns
 torch.npu.synchronize()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -53,43 +67,23 @@ for line in sys.stdin:
     thread = threading.Thread(target=own)
     if render == "1":
         thread.start()
-    rates, worst, spent, launches = [], 0, 0, 0
+    rates, worst = [], 0
     at = clock()
     while at < end or not rates:  # once, however late this has begun
-        begun, n, used = at, 0, cpu()
+        begun, n = at, 0
         while at - begun < 10_000_000:
             a.add_(1)
             n += 1
             now = clock()
             worst = max(worst, now - at)
             at = now
-        spent += cpu() - used
-        launches += n
         rates.append(n / (at - begun) * 1e9)
         torch.npu.synchronize()
         at = clock()
     if render == "1":
         thread.join()
-    print(worst, spent / launches, *rates, flush=True)
+    print(worst, *rates, flush=True)
 """
-# As much work as rendering a scrape, of nobody.
-LOAD = """
-while True:
-    sum(i * i for i in range(10_000))
-"""
-
-
-class Block:
-    """What one block of a case gave."""
-
-    def __init__(self, line: str, other_us: float) -> None:
-        worst, launch, *rates = map(float, line.split())
-        self.longest_gap_us, self.cpu_ns_per_launch = worst / 1e3, launch
-        self.other_threads_us = other_us
-        rates.sort()
-        self.rate = statistics.median(rates)
-        self.low = rates[len(rates) // 20]
-        self.high = rates[-1 - len(rates) // 20]
 
 
 class Trainer:
@@ -120,22 +114,28 @@ class Trainer:
         self.process.stdin.write(f"{seconds} {int(render)}\n")
         self.process.stdin.flush()
 
-    def others_us(self) -> float:
+    def result(self) -> dict[str, float]:
         """Before the block ends: a thread that has ended takes its time along."""
-        return (self._other_threads_ns() - self._before) / 1e3
-
-    def result(self, others_us: float) -> Block:
+        others_us = (self._other_threads_ns() - self._before) / 1e3
         assert self.process.stdout is not None
-        return Block(self.process.stdout.readline(), others_us)
+        worst, *rates = map(float, self.process.stdout.readline().split())
+        return {
+            "rate": statistics.median(rates),
+            "longest_gap_us": worst / 1e3,
+            "other_threads_us": others_us,
+        }
+
+    def end(self) -> None:
+        self.process.communicate()
 
 
 def measure(
     trainer: Trainer, service: subprocess.Popen[str], seconds: float, blocks: int
-) -> tuple[dict[str, list[Block]], list[float]]:
+) -> tuple[dict[str, list[dict[str, float]]], list[float]]:
     """Return the blocks of each case, and the milliseconds of each scrape."""
     assert service.stdout is not None
     url = service.stdout.readline().strip() + "metrics"
-    found: dict[str, list[Block]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     took: list[float] = []
     for _ in range(blocks):
         for case in ("quiet", "scraped", "other_load", "in_process"):
@@ -149,23 +149,13 @@ def measure(
                     took.append(1e3 * seconds_taken)
                     # The service refuses more than 400 a second.
                     time.sleep(max(0.0, 0.004 - seconds_taken))
-            elif case == "other_load":
-                with subprocess.Popen([sys.executable, "-c", LOAD]) as burner:
-                    time.sleep(max(0.0, end - time.monotonic()))
-                    burner.kill()
-            else:
+            with busy(int(case == "other_load")):
                 time.sleep(max(0.0, end - time.monotonic()))
-            block = trainer.result(trainer.others_us())
-            found.setdefault(case, []).append(block)
-    assert trainer.process.stdin is not None
-    trainer.process.stdin.close()
-    trainer.process.wait()
+            found.setdefault(case, []).append(trainer.result())
     return found, took
 
 
-@bench(seconds=(2.0, 0.5, 0.2), blocks=(5, 3, 1), streams=(64, 64, 4))
-def main(seconds: float, blocks: int, streams: int) -> None:
-    """Print a JSON line per case."""
+def launches(seconds: float, blocks: int, streams: int) -> None:
     trainer = Trainer(streams)
     service = subprocess.Popen(
         [sys.executable, "-m", "npu_dispatch.observe.serve", "--port", "0"],
@@ -177,22 +167,48 @@ def main(seconds: float, blocks: int, streams: int) -> None:
     finally:
         service.terminate()
         service.wait()
+        trainer.end()
     for case, measured in found.items():
-        names = (
-            *("rate", "low", "high", "cpu_ns_per_launch", "longest_gap_us"),
-            "other_threads_us",
-        )
         figures = {
-            name: round(statistics.median(getattr(block, name) for block in measured))
-            for name in names
+            name: round(statistics.median(each[name] for each in measured))
+            for name in measured[0]
         }
         if case == "scraped":
             figures["scrapes"] = len(took)
             figures["scrape_ms"] = round(statistics.median(took))
-        emit(
-            case=f"launches_{case}",
-            **figures,
-        )
+        emit(case=f"launches_{case}", **figures)
+
+
+def scrapes(repetitions: int, streams: int) -> None:
+    trainers = [Trainer(streams // 2) for _ in range(2)]
+    with tempfile.TemporaryDirectory() as folder:
+        for trainer in trainers:
+            shutil.copy(segment_file(trainer.process.pid), folder)
+        gc.freeze()  # as the service does
+        exporter = Scrapes(Processes(directory=Path(folder)), ranked=True)
+        for name, accept in FORMATS.items():
+            times = [
+                timed(lambda accept=accept: exporter.answer(accept)) / 1e6
+                for _ in range(repetitions)
+            ]
+            emit(
+                case=f"scrape_{name}",
+                ms=round(statistics.median(times), 2),
+                most_ms=round(max(times), 2),
+                n=len(times),
+                lines=exporter.answer(accept)[0].count(b"\n"),
+            )
+    for trainer in trainers:
+        trainer.end()
+
+
+@bench(
+    seconds=(2.0, 0.5, 0.2), blocks=(5, 3, 1), streams=(64, 64, 4), scraped=(31, 15, 1)
+)
+def main(seconds: float, blocks: int, streams: int, scraped: int) -> None:
+    """Print a JSON line per case."""
+    launches(seconds, blocks, streams)
+    scrapes(scraped, streams)
 
 
 if __name__ == "__main__":

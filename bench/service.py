@@ -13,16 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from _harness import bench, emit
+from _harness import Only, bench, emit, resident_bytes
 
 CLIENTS = Path(__file__).with_name("_clients.py")
 CASES = {"quiet": None, "kept": (), "fresh": ("--fresh",)}
-
-
-def resident(pid: int) -> float:
-    """Return a process's memory in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
 
 
 def started(port: int, seconds: float, *options: str) -> subprocess.Popen[str]:
@@ -31,11 +25,10 @@ def started(port: int, seconds: float, *options: str) -> subprocess.Popen[str]:
 
 
 @bench(seconds=(60.0, 10.0, 1.0), rate=(10_000, 10_000, 1000), slow=(500, 500, 20))
-def main(seconds: float, rate: int, slow: int, only: str) -> None:
+def main(seconds: float, rate: int, slow: int, only: Only) -> None:
     """Print a JSON line for each kind of load."""
-    for case, options in CASES.items():
-        if only in case:
-            measure(case, seconds, rate, slow, options)
+    for case in filter(only, CASES):
+        measure(case, seconds, rate, slow, CASES[case])
 
 
 def measure(
@@ -54,9 +47,9 @@ def measure(
         clients.append(started(port, seconds, *many))
     probe = started(port, seconds, f"--probe={service.pid}")
     time.sleep(seconds / 2)
-    before = resident(service.pid)
+    before = resident_bytes(service.pid)
     told = json.loads(probe.communicate()[0])
-    after = resident(service.pid)
+    after = resident_bytes(service.pid)
     seen = json.loads(clients[0].communicate()[0]) if clients else {}
     service.terminate()
     service.wait()
@@ -70,8 +63,8 @@ def measure(
         p99_ms=round(times[int(0.99 * (len(times) - 1))], 2),
         most_ms=round(times[-1], 2),
         cpu_most_ms=round(max(told["cpu_ms"]), 2),
-        resident_mib=round(after, 1),
-        grown_mib=round(after - before, 1),
+        resident_mib=round(after / 2**20, 1),
+        grown_mib=round((after - before) / 2**20, 1),
         clients=seen,
     )
 

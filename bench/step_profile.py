@@ -5,38 +5,40 @@ does what is between two that are queued, and waits for work. Both are timed in 
 blocks, from the engine's own trace; `untraced_us` is a step without it. The thread that
 waits less for the other one bounds the step.
 
-Then the most expensive kernels, in microseconds of a step: on npu; on npu with one
-thread for each kernel, which shows what threads and pieces save; and on cpu by
+Then the most expensive kernels, in microseconds of a step: on npu, and on cpu by
 torch.profiler, which adds about a microsecond to each call.
+
+The cases `compiled_...` are the caller's microseconds of the small MLP's step under
+torch.compile, by what it is in (with the clock's own cost, about 0.1 us each time):
+
+- `forward`: Dynamo's guards and the code that it writes
+- `autograd`: AOTAutograd's wrappers
+- `graph`, `backward_graph`: the programs that Inductor writes, with their launches
+- `backward`: torch's engine, and AOTAutograd's wrappers
+- `zero_grad`, `optimizer`: eager code
+- `step`: the rest
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from _harness import Effort, bench, clock, emit
-from _peers import (
-    BY_NAME,
-    WARM_UPS,
-    Call,
-    Peer,
-    Workers,
-    serve_if_worker,
-    timed_block,
-)
+from _harness import Effort, Only, bench, clock, emit
+from _peers import WARM_UPS, Call, Peer, Workers, timed_block
 from dynamic import encoder_steps
-from steps import training_step
 from torch.autograd import DeviceType
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from training import training_step
 
 from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 
@@ -49,8 +51,8 @@ MODELS = {
     "encoder": (40, ""),
 }
 SHOWN = 10  # kernels
-ONE_THREAD = "npu_one_thread"
-BY_NAME[ONE_THREAD] = Peer(ONE_THREAD, "npu", threads=1)
+COMPILED = "compiled"
+OUTSIDE = "outside"  # of a step
 
 # Of each operator: calls in a step, and microseconds of all of them.
 Kernels = dict[str, tuple[float, float]]
@@ -63,42 +65,96 @@ def make(peer: Peer, model: str) -> Call:
 
 
 class Parts:
-    """How long the host has been in each part of its steps."""
+    """How long the host has been in each part of its steps, without those inside."""
 
     def __init__(self) -> None:
-        self.ns = dict.fromkeys(("forward", "backward", "optimizer"), 0)
-        self.enter("forward")
+        self.ns: dict[str, int] = defaultdict(int)
+        self.inside = [OUTSIDE]
+        self.since = clock()
+
+    def _note(self) -> None:
+        now = clock()
+        self.ns[self.inside[-1]] += now - self.since
+        self.since = now
 
     def enter(self, part: str) -> None:
-        self.part, self.since = part, clock()
+        self._note()
+        self.inside.append(part)
 
-    def leave_for(self, part: str) -> None:
-        self.ns[self.part] += clock() - self.since
-        self.enter(part)
+    def leave(self) -> None:
+        self._note()
+        self.inside.pop()
+
+    def at(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.enter(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.leave()
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # of a graph
+        return call
 
 
 @contextmanager
 def timed_parts() -> Iterator[Parts]:
-    """Time backward() and the optimizer's step(); the rest counts as forward."""
+    """Time backward(), zero_grad() and the optimizer's step()."""
     parts = Parts()
-    backward: Callable[..., None] = torch.Tensor.backward
-
-    def timed(*args: Any, **kwargs: Any) -> None:
-        parts.leave_for("backward")
-        backward(*args, **kwargs)
-        parts.leave_for("forward")
-
+    backward, zero_grad = torch.Tensor.backward, torch.optim.Optimizer.zero_grad
     hooks = [
-        register_optimizer_step_pre_hook(lambda *_: parts.leave_for("optimizer")),
-        register_optimizer_step_post_hook(lambda *_: parts.leave_for("forward")),
+        register_optimizer_step_pre_hook(lambda *_: parts.enter("optimizer")),
+        register_optimizer_step_post_hook(lambda *_: parts.leave()),
     ]
-    torch.Tensor.backward = timed  # type: ignore[assignment,method-assign]
+    torch.Tensor.backward = parts.at("backward", backward)
+    torch.optim.Optimizer.zero_grad = parts.at("zero_grad", zero_grad)
     try:
         yield parts
     finally:
-        torch.Tensor.backward = backward  # type: ignore[method-assign]
+        torch.Tensor.backward, torch.optim.Optimizer.zero_grad = backward, zero_grad
         for hook in hooks:
             hook.remove()
+
+
+class Seen(Peer):
+    """One whose compiled functions are parts, with AOTAutograd and graphs in them."""
+
+    def compiled(self, function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+        from torch._functorch import config
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+        parts: Parts = how["parts"]
+
+        def inner(graph: Any, inputs: Any, **options: Any) -> Any:
+            made = compile_fx_inner(graph, inputs, **options)
+            name = "backward_graph" if options.get("is_backward") else "graph"
+            made.current_callable = parts.at(name, made.current_callable)
+            return made
+
+        def backend(graph: Any, inputs: Any) -> Any:
+            if how["smoke"]:  # without the C++ compiler
+                return parts.at("autograd", parts.at("graph", graph.forward))
+            return parts.at("autograd", compile_fx(graph, inputs, inner_compile=inner))
+
+        config.enable_autograd_cache = False  # it keeps graphs without these parts
+        return parts.at("forward", torch.compile(function, backend=backend))
+
+
+def compiled(peer: Peer, n: int, blocks: int, smoke: bool) -> dict[str, float]:
+    """Return the microseconds of a step on the host, by its part."""
+    peer = Seen(peer.name, peer.device)
+    found: dict[str, list[float]] = defaultdict(list)
+    with timed_parts() as parts:
+        step = training_step(peer, "mlp", "fused", parts=parts, smoke=smoke)
+        step = parts.at("step", step)
+        for number in range(blocks + 1):
+            parts.ns.clear()
+            timed_block(step, n, peer)
+            if number:  # the first one compiles
+                del parts.ns[OUTSIDE]
+                for name, ns in parts.ns.items():
+                    found[name].append(ns / n / 1e3)
+    return {name: statistics.median(us) for name, us in found.items()}
 
 
 class Trace:
@@ -131,23 +187,21 @@ class Trace:
 
 
 def traced(peer: Peer, model: str, n: int, blocks: int) -> tuple[Any, Kernels]:
-    """The answer to "traced": microseconds of a step by what the threads do, and its
-    kernels."""
+    """Return the microseconds of a step by what the threads do, and its kernels."""
     step = make(peer, model)
     for _ in range(WARM_UPS):
-        timed_block(step, n, peer.device)
-    plain = [timed_block(step, n, peer.device).total for _ in range(blocks)]
+        timed_block(step, n, peer)
+    plain = [timed_block(step, n, peer).total for _ in range(blocks)]
     found: dict[str, list[float]] = {"untraced": plain}
     with TraceFile(trace_path(os.getpid())) as file, timed_parts() as parts:
         file.wanted = True
         for _ in range(WARM_UPS):  # a stream notices with its next tasks
-            timed_block(step, n, peer.device)
+            timed_block(step, n, peer)
         file.skip()
         trace = Trace(file)
         for _ in range(blocks):
-            parts.ns.update(dict.fromkeys(parts.ns, 0))
-            parts.enter("forward")
-            times = timed_block(step, n, peer.device)
+            parts.ns.clear()
+            times = timed_block(step, n, peer)
             us = trace.block(n)
             us["waits_for_work"] = times.total - us["kernels"] - us["between"]
             us["total"] = times.total
@@ -164,9 +218,9 @@ def traced(peer: Peer, model: str, n: int, blocks: int) -> tuple[Any, Kernels]:
 
 
 def profiled(peer: Peer, model: str, n: int, blocks: int) -> tuple[float, Kernels]:
-    """The answer to "profiled": microseconds of a step on cpu, and its kernels."""
+    """Return the microseconds of a step on cpu, and its kernels."""
     step = make(peer, model)
-    times = [timed_block(step, n, peer.device) for _ in range(WARM_UPS + blocks)]
+    times = [timed_block(step, n, peer) for _ in range(WARM_UPS + blocks)]
     steps = n * blocks
     with torch.profiler.profile() as profile:
         for _ in range(steps):
@@ -182,41 +236,41 @@ def profiled(peer: Peer, model: str, n: int, blocks: int) -> tuple[float, Kernel
     return statistics.median(block.total for block in times[WARM_UPS:]), kernels
 
 
-def lines_of(npu: Kernels, others: list[Kernels]) -> list[str]:
+def lines_of(npu: Kernels, cpu: Kernels) -> list[str]:
     """Return a line for each of the most expensive kernels."""
-    lines = []
-    for name in sorted(npu, key=lambda name: npu[name][1], reverse=True)[:SHOWN]:
-        count = npu[name][0]
-        shown = [f"{ran[name][1]:.1f}" if name in ran else "" for ran in [npu, *others]]
-        lines.append(f"{name} | {count:.3g} | {' | '.join(shown)}")
-    return lines
+    dearest = sorted(npu, key=lambda name: npu[name][1], reverse=True)[:SHOWN]
+    return [
+        f"{name} | {npu[name][0]:.3g} | {npu[name][1]:.1f} | "
+        + (f"{cpu[name][1]:.1f}" if name in cpu else "")
+        for name in dearest
+    ]
 
 
 @bench(blocks=(20, 8, 1))
-def main(blocks: int, only: str, effort: Effort) -> None:
-    """Print a JSON line per model; `kernels`: calls, npu, npu one thread, cpu."""
-    with Workers("npu", ONE_THREAD, "cpu", effort=effort) as workers:
-        for model, (n, _) in MODELS.items():
-            if only not in model:
-                continue
-            n = 1 if effort is Effort.SMOKE else n
-            us, npu = workers.ask("npu", "traced", model, n, blocks)
-            one_us, alone = workers.ask(ONE_THREAD, "traced", model, n, blocks)
-            cpu_us, cpu = workers.ask("cpu", "profiled", model, n, blocks)
+def main(blocks: int, only: Only, effort: Effort) -> None:
+    """Print a JSON line per model; `kernels`: calls, npu, cpu."""
+    smoke = effort is Effort.SMOKE
+    with Workers("npu", "cpu", effort=effort) as workers:
+        for model in filter(only, MODELS):
+            n = 1 if smoke else MODELS[model][0]
+            us, npu = workers.ask("npu", traced, model, n, blocks)
+            cpu_us, cpu = workers.ask("cpu", profiled, model, n, blocks)
             tasks = us.pop("tasks")
             emit(
                 case=model,
                 **{f"{key}_us": round(value, 1) for key, value in us.items()},
-                one_thread_us=round(one_us["untraced"], 1),
                 cpu_us=round(cpu_us, 1),
                 tasks=round(tasks, 1),
                 bound_by=(
                     "host" if us["waits_for_work"] > us["host_waits"] else "launcher"
                 ),
-                kernels=lines_of(npu, [alone, cpu]),
+                kernels=lines_of(npu, cpu),
             )
+        for peer in ("npu", "cpu") if only(COMPILED) else ():
+            us = workers.ask(peer, compiled, 1 if smoke else 30, blocks, smoke)
+            shown = {f"{name}_us": round(value, 1) for name, value in us.items()}
+            emit(case=f"{COMPILED}_{peer}", **shown)
 
 
 if __name__ == "__main__":
-    serve_if_worker(traced=traced, profiled=profiled)
     main()

@@ -1,7 +1,7 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py), or one of WRITTEN; nobody types what is there. Within a
+table of tables.toml, or one of WRITTEN; nobody types what is there. Within a
 sentence, a median stands between `<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
 """
 
@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _errors import errors
-from _rows import TABLES
-from _scale import scale
 
-from npu_dispatch.plan.topology import Link
+from npu_dispatch.plan.topology import Group, Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from pages import filled, line
+import pages
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of which figures are published.
@@ -29,20 +29,42 @@ FEWEST_RUNS = 5
 # More than this part of the cores, and the page says that the machine was loaded.
 MOST_OF_OTHERS = 0.05
 IDLE = 0.025  # less than this part: it was idle
+# tools/pages.py writes what was tested.
 PAGES = (
     "README.md",
-    "docs/asyncio.md",
-    "docs/compile.md",
-    "docs/distributed.md",
-    "docs/graphs.md",
-    "docs/internals/cores.md",
-    "docs/internals/launch.md",
-    "docs/internals/ranks.md",
-    "docs/internals/steps.md",
-    "docs/observability.md",
-    "docs/performance.md",
-    "docs/plan.md",
+    *(
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.glob("docs/**/*.md"))
+        if path.name != "tested_with.md"
+    ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: words, and the figures that stand beside them."""
+
+    words: str
+    bench: str
+    cells: tuple[tuple[str, ...], ...]  # (case, field)
+
+
+def _table(columns: Mapping[str, str], rows: Mapping[str, str]) -> tuple[Any, Any]:
+    found = []
+    for words, of in rows.items():
+        bench, *keys = of.split()
+        cells = (tuple(each.format(*keys).split()) for each in columns.values())
+        found.append(Row(words, bench, tuple(cells)))
+    return tuple(columns), tuple(found)
+
+
+# name: heads of the columns between the words and the command; rows
+TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    name: _table(**parts)
+    for name, parts in tomllib.loads(
+        Path(__file__).with_name("tables.toml").read_text()
+    ).items()
+}
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
 
 
@@ -73,12 +95,12 @@ def cell(cases: Mapping[str, Any], case: str, field: str) -> str:
 def table(name: str, result: Mapping[str, Any]) -> str:
     """Return a table of TABLES, as Markdown."""
     heads, rows = TABLES[name]
-    text = line(["case", *heads, "command"]) + line(["---"] * (len(heads) + 2))
+    lines = []
     for row in rows:
         bench = result["benches"][row.bench]
         cells = [cell(bench["cases"], case, field) for case, field in row.cells]
-        cells += [""] * (len(heads) - len(cells))
-        text += line([row.words, *cells, f"`{bench['command']}`"])
+        lines.append([row.words, *cells, f"`{bench['command']}`"])
+    text = pages.table(["case", *heads, "command"], lines)
     return text + "\n" + about(result, {row.bench for row in rows})
 
 
@@ -95,25 +117,45 @@ def about(result: Mapping[str, Any], names: Collection[str] = ()) -> str:
     beside = f"other programs used {100 * others:.0f} % of the cores"
     if others < IDLE:
         beside = "idle machine"
-    few = " (quick)" if result["effort"] != "full" else ""
     return (
         f"{loaded}{machine['cores']} cores of {machine['cpu']}, torch "
         f"{machine['torch']}, {min(bench['began'] for bench in shown)} UTC; {beside}; "
-        f"median of {' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs{few} "
+        f"median of {' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs "
         "(min to max).\n"
     )
 
 
 def of_scale(result: Mapping[str, Any]) -> str:
-    """Return the table of messages as fast as those measured."""
+    """Return what an all-reduce takes on more ranks than were run, by algorithm.
+
+    Messages within a host are as fast as those measured. The ranks of a host share one
+    link across, whose alpha is that of sockets.
+    """
 
     def link(case: str) -> tuple[float, float]:
         figures = result["benches"]["distributed"]["cases"][case]["figures"]
         alpha, beta = (figures[f]["median"] for f in ("alpha_us", "beta_ns_per_byte"))
         return alpha / 1e6, beta / 1e9
 
-    alpha, _ = link("message_sockets")
-    return scale(Link(*link("message_linked")), alpha)
+    inside, across = (
+        Link(*link("message_linked")),
+        Link(link("message_sockets")[0], 8e-9),
+    )
+    text = "| ranks | bytes | all to all, ms | ring | tree | hierarchical |\n"
+    text += "|---|---|---|---|---|---|\n"
+    for ranks in (8, 64, 512, 4096):
+        shared = {"alone": across, "together": across.shared(8)}
+        group = Group(ranks // 8, 8, 8, ranks, inside, **shared)
+        passes = (group.direct, group.ring_pass, group.tree_pass, group.hierarchy)
+        for words, size in (("4 B", 4), ("1 MB", 1 << 20), ("64 MB", 1 << 26)):
+            # An all-reduce is two passes.
+            cells = (three_digits(2e3 * one(size).seconds()) for one in passes)
+            text += pages.line([ranks, words, *cells])
+    return text
+
+
+def three_digits(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def of_errors(result: Mapping[str, Any]) -> str:
@@ -133,10 +175,8 @@ def block(name: str, result: Mapping[str, Any]) -> str:
 
 def not_run(name: str, result: Mapping[str, Any]) -> list[str]:
     """Return which benchmarks a block needs and `result` lacks."""
-    if name in WRITTEN:
-        needed = {WRITTEN[name][0]}
-    else:
-        needed = {row.bench for row in TABLES[name][1]}
+    rows = () if name in WRITTEN else TABLES[name][1]
+    needed = {row.bench for row in rows} or {WRITTEN[name][0]}
     return sorted(needed - set(result["benches"]))
 
 
@@ -147,8 +187,7 @@ def everything(result: Mapping[str, Any]) -> str:
         text += f"\nNot run: {', '.join(result['not_run'])}.\n"
     for name, bench in result["benches"].items():
         text += f"\n## {name}\n\n`{bench['command']}`, {bench['seconds']} s\n\n"
-        text += line(["case", "figure", "median (range)", "goal", "verdict"])
-        text += line(["---"] * 5)
+        lines = []
         for case, found in bench["cases"].items():
             for field, figure in found["figures"].items():
                 goal, verdict = "", ""
@@ -156,34 +195,10 @@ def everything(result: Mapping[str, Any]) -> str:
                     relation, bound = found["goals"][field]
                     goal = f"{relation} {bound:g}"
                     verdict = "falls short" if field in found["short"] else "reached"
-                text += line([case, field, spread(figure), goal, verdict])
+                lines.append([case, field, spread(figure), goal, verdict])
+        heads = ["case", "figure", "median (range)", "goal", "verdict"]
+        text += pages.table(heads, lines)
     return text
-
-
-LEFT_OUT = ("_defaults", "_beside_1", "_beside_2")  # by a smoke run
-
-
-def check(benches: Mapping[str, Any]) -> None:
-    """Fail if a row names a case that a benchmark which ran does not have."""
-    for name, (_, rows) in TABLES.items():
-        for row in rows:
-            for case, field in row.cells:
-                if row.bench not in benches:
-                    continue
-                found = benches[row.bench]["cases"].get(case)
-                if found is None and case.endswith(LEFT_OUT):
-                    continue
-                is_there = found and (field in found["figures"] or is_optional(field))
-                if not is_there:
-                    sys.exit(f"table {name}: {row.bench} has no {case}, {field}")
-
-
-def is_optional(field: str) -> bool:
-    """Not every case has every peer, nor every machine two hosts, and a smoke run
-    counts no instructions."""
-    return field.startswith("ratio_to_") or field.endswith(
-        ("compiled_ratio", "hidden_percent", "statistics_percent")
-    )
 
 
 def with_figures(text: str, result: Mapping[str, Any]) -> str:
@@ -203,8 +218,6 @@ def published(path: Path) -> dict[str, Any]:
     if not path.exists():
         sys.exit(f"there is no {path}: run `make bench`")
     result: dict[str, Any] = json.loads(path.read_text())
-    if result["effort"] != "full":
-        sys.exit(f"{path} is of a quick run, which is not published: run `make bench`")
     if result["runs"] < FEWEST_RUNS:
         sys.exit(
             f"{path} has {result['runs']} runs of each file, and figures of fewer "
@@ -228,7 +241,7 @@ def main() -> None:
 
     for path in sys.argv[1:] or PAGES:
         page = ROOT / path
-        text = filled(page.read_text(), anew)
+        text = pages.filled(page.read_text(), anew)
         page.write_text(with_figures(text, result))
 
 

@@ -9,19 +9,9 @@ there, fused.
 
 from __future__ import annotations
 
-from _harness import Effort, bench, emit, geometric_mean
-from _peers import (
-    CPU,
-    NPU,
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
-from steps import training_step
+from _harness import Effort, Only, bench
+from _peers import CPU, NPU, Call, Peer, Workers
+from training import training_step
 
 # model: steps in a block, kind of optimizer kernels. SGD is compared as foreach, and
 # once as fused.
@@ -46,38 +36,21 @@ def make(peer: Peer, case: str) -> Call:
 
 
 @bench(repetitions=(8, 4, 1))
-def main(repetitions: int, only: str, peers: list[str], effort: Effort) -> None:
-    """Print a JSON line per case, then the geometric mean."""
-    ratios = []
-    with Workers(*peers, effort=effort) as workers:
-        for case, (model, kind) in CASES.items():
-            is_main = case in MODELS
-            if only not in case or (effort is Effort.SMOKE and not is_main):
-                continue
-            steps, _ = MODELS[model]
-            times = workers.compare(
+def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
+    """Print a JSON line per case."""
+    with Workers(*peers, effort=effort, make=make) as workers:
+        for case in filter(only, MODELS if effort is Effort.SMOKE else CASES):
+            model, kind = CASES[case]
+            workers.report(
                 case,
-                steps,
+                MODELS[model][0],
                 repetitions,
                 # Other kinds of kernels change nothing for the other peers.
-                peers=peers if is_main else ["npu", "cpu"],
+                peers=peers if case in MODELS else ("npu", "cpu"),
                 same_cpu=True,
+                more={"optimizer": kind},
             )
-            found = against_npu(times)
-            if is_main:
-                ratios.append(found["ratio"])
-            emit(
-                case=case,
-                optimizer=kind,
-                **found,
-                **microseconds(times),
-                npu_host_us=round(times["npu"].host, 1),
-            )
-    if ratios:
-        ratio = round(geometric_mean(ratios), 3)
-        emit(case="geometric_mean", models=len(ratios), ratio=ratio)
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, bench, clock, emit
-from _peers import (
-    Call,
-    Peer,
-    Times,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timed_block,
-)
+from _harness import Effort, Only, bench, clock, emit
+from _peers import Call, Peer, Times, Workers, against_npu, microseconds, timed_case
+from models import perceptron
 from torch import Tensor
 
 import npu_dispatch
@@ -33,18 +24,13 @@ STEPS, CALLS = 20, 100
 WARM_STEPS = 3
 
 
-def text(length: int = 16, vocabulary: int = 64) -> Tensor:
-    return torch.randint(
-        vocabulary, (length,), generator=torch.Generator().manual_seed(1)
-    )
-
-
 class Texts(torch.utils.data.Dataset[dict[str, Tensor]]):
     def __len__(self) -> int:
         return 4 * (STEPS + WARM_STEPS)
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
-        return {"input_ids": text(), "labels": text()}
+        text = torch.randint(64, (16,), generator=torch.Generator().manual_seed(1))
+        return {"input_ids": text, "labels": text.clone()}
 
 
 def trainer_steps(peer: Peer) -> Times:
@@ -63,7 +49,7 @@ def trainer_steps(peer: Peer) -> Times:
 
         def on_step_begin(self, _: Any, state: Any, *args: Any, **more: Any) -> None:
             if state.global_step == WARM_STEPS:
-                wait(peer)
+                peer.wait()
                 self.began = clock()
 
     torch.manual_seed(0)
@@ -86,74 +72,50 @@ def trainer_steps(peer: Peer) -> Times:
         trainer.remove_callback(PrinterCallback)  # answers stand on stdout
         trainer.train()
     returned = clock()
-    wait(peer)
+    peer.wait()
     return Times(*((t - watch.began) / STEPS / 1e3 for t in (returned, clock())))
 
 
-def wait(peer: Peer) -> None:
-    if peer.device == "npu":
-        torch.npu.synchronize()
-
-
-def loop(peer: Peer, by_accelerate: bool) -> Call:
+def loop(peer: Peer, case: str) -> Call:
     """A step of a small MLP, bare or with what accelerate prepared."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)
-    ).to(peer.device)
+    model = perceptron(64, 64, 64).to(peer.device)
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
-    if not by_accelerate:
+    backward = torch.Tensor.backward
+    if case == "accelerate":
+        from accelerate import Accelerator
 
-        def bare() -> None:
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        accelerator = Accelerator(cpu=peer.device == "cpu")
+        model, optimizer = accelerator.prepare(model, optimizer)
+        backward = accelerator.backward
 
-        return bare
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=peer.device == "cpu")
-    model, optimizer = accelerator.prepare(model, optimizer)
-
-    def prepared() -> None:
-        accelerator.backward(F.mse_loss(model(x), y))
+    def step() -> None:
+        backward(F.mse_loss(model(x), y))
         optimizer.step()
         optimizer.zero_grad()
 
-    return prepared
+    return step
 
 
-class Answers:
-    """What a worker answers to "time"; it keeps the loops that it has made."""
-
-    def __init__(self) -> None:
-        self.loops: dict[str, Call] = {}
-
-    def time(self, peer: Peer, case: str, n: int, _: int) -> dict[str, float]:
-        if peer.device == "npu":
-            npu_dispatch.install_torch_npu_alias()  # accelerate looks for its name
-        if case == "trainer_gpt2":
-            return asdict(trainer_steps(peer))
-        if case not in self.loops:
-            self.loops[case] = loop(peer, case == "accelerate")
-        return asdict(timed_block(self.loops[case], n, peer.device))
+def time(peer: Peer, case: str, n: int, cpu: int) -> Times:
+    """Return the times of a block."""
+    if peer.device == "npu":
+        npu_dispatch.install_torch_npu_alias()  # accelerate looks for its name
+    if case == "trainer_gpt2":
+        return trainer_steps(peer)
+    return timed_case(loop, peer, case, n, cpu)
 
 
 @bench(repetitions=(5, 3, 1))
-def main(repetitions: int, only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
     # Neither asks a server for anything.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with Workers("npu", "cpu", effort=effort) as workers:
-        if only in "trainer_gpt2":
-            times = workers.compare("trainer_gpt2", 1, repetitions)
-            emit(
-                case="trainer_gpt2",
-                **against_npu(times),
-                **microseconds(times),
-            )
-        if only not in "accelerate":
+    with Workers("npu", "cpu", effort=effort, time=time) as workers:
+        if only("trainer_gpt2"):
+            workers.report("trainer_gpt2", 1, repetitions)
+        if not only("accelerate"):
             return
         bare, prepared = (
             workers.compare(case, CALLS, 4 * repetitions)
@@ -171,5 +133,4 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=Answers().time)
     main()

@@ -5,22 +5,13 @@ Each returns what one call does: a token, or a training step.
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 import torch.nn.functional as F
 from _peers import Call, Peer
+from models import perceptron
 from torch import Tensor, nn
 
 VOCABULARY = 256
-
-
-def layers(*widths: int) -> nn.Sequential:
-    """Return linear layers of these widths with ReLU between them."""
-    made: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(widths):
-        made += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*made[:-1])
 
 
 def nucleus(logits: Tensor, part: float = 0.9) -> Tensor:
@@ -34,7 +25,7 @@ def decode(peer: Peer) -> Call:
     """A token of four sequences: sort, cumsum, multinomial, and one bool()."""
     torch.manual_seed(0)
     embed = nn.Embedding(VOCABULARY, 64).to(peer.device)
-    head = layers(64, 128, VOCABULARY).to(peer.device)
+    head = perceptron(64, 128, VOCABULARY).to(peer.device)
     token = torch.zeros(4, 1, dtype=torch.long, device=peer.device)
 
     @torch.no_grad()
@@ -124,8 +115,10 @@ def sac(peer: Peer) -> Call:
     three optimizers, and what a logger reads with item()."""
     torch.manual_seed(0)
     states, actions, batch = 3, 1, 256
-    actor = layers(states, 256, 256, 2 * actions).to(peer.device)
-    critics = [layers(states + actions, 256, 256, 1).to(peer.device) for _ in range(4)]
+    actor = perceptron(states, 256, 256, 2 * actions).to(peer.device)
+    critics = [
+        perceptron(states + actions, 256, 256, 1).to(peer.device) for _ in range(4)
+    ]
     values, targets = critics[:2], critics[2:]
     entropy = torch.zeros(1, device=peer.device, requires_grad=True)
     of_actor = torch.optim.Adam(actor.parameters(), lr=3e-4)
@@ -180,7 +173,7 @@ def sac(peer: Peer) -> Call:
 def vae(peer: Peer) -> Call:
     """A step of a variational autoencoder on 128 images of 28x28, and its loss."""
     torch.manual_seed(0)
-    encoder, decoder = layers(784, 400, 40), layers(20, 400, 784)
+    encoder, decoder = perceptron(784, 400, 40), perceptron(20, 400, 784)
     model = nn.ModuleList([encoder, decoder]).to(peer.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     images = torch.rand(128, 784).to(peer.device)

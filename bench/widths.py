@@ -8,20 +8,13 @@ that stay on one thread, and that have an OpenMP team are among them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _harness import Effort, bench, emit
-from _peers import (
-    Call,
-    Peer,
-    Workers,
-    against_npu,
-    microseconds,
-    serve_if_worker,
-    timer,
-)
+from _harness import Effort, Only, bench
+from _peers import Call, Peer, Times, Workers, against_npu
 from torch import Tensor
 
 SIDES = {"65k": 256, "262k": 512, "1m": 1024}  # of square matrices
@@ -58,23 +51,18 @@ def make(peer: Peer, case: str) -> Call:
 
 
 @bench(repetitions=(15, 7, 1))
-def main(repetitions: int, peers: list[str], only: str, effort: Effort) -> None:
+def main(repetitions: int, only: Only, peers: tuple[str, ...], effort: Effort) -> None:
     """Print a JSON line per kernel and size."""
-    with Workers(*peers, effort=effort) as workers:
-        for case in (f"{name}_{size}" for name in KERNELS for size in SIDES):
-            if only not in case:
-                continue
-            times = workers.compare(case, CALLS, repetitions)
-            alone = times.get("cpu_one_thread", times["cpu"]).total
-            elements = SIDES[case.rsplit("_", 1)[1]] ** 2
-            emit(
-                case=case,
-                ps_per_element=round(1e6 * alone / elements),
-                **microseconds(times),
-                **against_npu(times),
-            )
+    with Workers(*peers, effort=effort, make=make) as workers:
+        for name, (size, side) in itertools.product(KERNELS, SIDES.items()):
+
+            def figures(times: dict[str, Times], n: int = side**2) -> dict[str, float]:
+                alone = times.get("cpu_one_thread", times["cpu"]).total
+                return against_npu(times) | {"ps_per_element": round(1e6 * alone / n)}
+
+            if only(case := f"{name}_{size}"):
+                workers.report(case, CALLS, repetitions, figures)
 
 
 if __name__ == "__main__":
-    serve_if_worker(time=timer(make))
     main()

@@ -30,13 +30,17 @@ inline void await(const Line& line, int value) {
   }
 }
 
+inline void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
 template <typename Body>
 std::thread on_cpu(int cpu, Body body) {
   return std::thread([=] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    pin(cpu);
     body();
   });
 }

@@ -4,8 +4,6 @@
 // the program runs and measures nothing.
 #pragma once
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,15 +24,8 @@ namespace npu::bench {
 inline constexpr size_t kApart = 2 * kCacheLine;
 
 // The tasks that are measured name a call site, as those of operators do; what
-// finding it costs is bench/provenance.py's question.
+// finding it costs is bench/enqueue.py's question.
 inline constexpr CallSite kSite{1, 0};
-
-inline void pin(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
 
 inline void keep(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 

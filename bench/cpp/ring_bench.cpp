@@ -1,22 +1,66 @@
 // What a task costs on its way through the queue, against the floors of the
-// machine and against other queues, all in one run.
+// machine, all in one run.
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "bench/cpp/harness.h"
-#include "bench/cpp/queues.h"
 #include "csrc/base/futex.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task.h"
 
 namespace npu::bench {
 namespace {
 
-int kept_repetitions() { return repetitions(5, 3); }
-
+struct Message {
+  uint64_t words[32];
+};
 Message source;  // stays in the first-level cache
+
+// Messages of 256 bytes, which a consumer copies out.
+class MessageRing {
+ public:
+  // `shared`: a second thread has pushed once.
+  explicit MessageRing(bool shared = false) {
+    if (!shared) return;
+    Message m{};
+    push(m);
+    std::thread([&] { push(m); }).join();
+    while (pop(m)) {
+    }
+  }
+  bool push(const Message& m) {
+    const uint64_t p = ring_.claim();
+    if (p == kRingFull) [[unlikely]]
+      return false;
+    Task& task = ring_.slot(p);
+    task.marks = {};
+    task.kernel = nullptr;
+    task.stamp = 0;
+    task.site = task.forward_site = 0;
+    memcpy(task.inline_words, &m, sizeof m);
+    ring_.publish(p);
+    return true;
+  }
+  bool pop(Message& m) {
+    const Task* task = ring_.front();
+    if (!task) return false;
+    memcpy(&m, task->inline_words, sizeof m);
+    ring_.retire();
+    return true;
+  }
+
+ private:
+  static constexpr size_t kSlots = 8192;
+  std::unique_ptr<Task[]> slots_{new Task[kSlots]()};
+  std::atomic<uint64_t> shown_{0};
+  Ring<Task> ring_{slots_.get(), kSlots, shown_};
+};
 
 double copy_256_bytes() {
   constexpr size_t kCount = 8192;  // 2 MB
@@ -74,50 +118,39 @@ double futex_wake_cost(int us) {
   return median(costs);
 }
 
-// Takes messages until it has `count`; on an empty queue pauses so often.
-template <typename Queue>
-void consume(Queue& queue, uint64_t count, int pauses) {
-  Message m;
-  for (uint64_t taken = 0; taken < count;) {
-    if (queue.pop(m)) {
-      keep(&m);
-      ++taken;
-      continue;
-    }
-    for (int i = 0; i < pauses; ++i) pause();
-  }
-}
-
-template <typename Queue>
-void push_all(Queue& queue, uint64_t count) {
-  for (uint64_t i = 0; i < count; ++i)
-    while (!queue.push(source)) pause();
-}
-
 // What the consumer does while a burst is written.
 enum class Consumer { kTakes, kIsInsideATask };
 
-// Bursts into a queue that the consumer drains and that never fills.
-template <typename Queue>
-double push_cost(Consumer does, int pauses) {
+// Bursts into a ring that the consumer drains and that never fills. On an empty
+// one the consumer pauses so often.
+double push_cost(bool shared, Consumer does, int pauses) {
   constexpr uint64_t kBursts = 40, kBurst = 2048;
-  auto queue = std::make_unique<Queue>();
+  MessageRing ring(shared);
   struct alignas(kApart) Progress {
     std::atomic<uint64_t> bursts{0};
   } written, taken;
-  std::thread consumer([q = queue.get(), &written, &taken, does, pauses] {
+  std::thread consumer([&ring, &written, &taken, does, pauses] {
     pin(1);
+    Message m;
     for (uint64_t b = 1; b <= kBursts; ++b) {
       if (does == Consumer::kIsInsideATask)
         while (written.bursts.load(std::memory_order_acquire) < b) pause();
-      consume(*q, kBurst, pauses);
+      for (uint64_t left = kBurst; left;) {
+        if (ring.pop(m)) {
+          keep(&m);
+          --left;
+          continue;
+        }
+        for (int i = 0; i < pauses; ++i) pause();
+      }
       taken.bursts.store(b, std::memory_order_release);
     }
   });
   std::vector<double> costs;
   for (uint64_t b = 1; b <= kBursts; ++b) {
     const uint64_t start = ticks();
-    push_all(*queue, kBurst);
+    for (uint64_t i = 0; i < kBurst; ++i)
+      while (!ring.push(source)) pause();
     costs.push_back(elapsed_ns(start, ticks()) / kBurst);
     written.bursts.store(b, std::memory_order_release);
     while (taken.bursts.load(std::memory_order_acquire) < b) pause();
@@ -126,31 +159,11 @@ double push_cost(Consumer does, int pauses) {
   return median(costs);
 }
 
-// Millions of messages a second with a queue that is never left in peace.
-template <typename Queue>
-double throughput(uint64_t count, int pauses, int producers = 1) {
-  auto queue = std::make_unique<Queue>();
-  const uint64_t start = ticks();
-  std::thread consumer([q = queue.get(), count, pauses] {
-    pin(1);
-    consume(*q, count, pauses);
-  });
-  std::thread second;
-  if (producers == 2)
-    second = std::thread([q = queue.get(), count] {
-      pin(0);
-      push_all(*q, count / 2);
-    });
-  push_all(*queue, count / uint64_t(producers));
-  if (second.joinable()) second.join();
-  consumer.join();
-  return 1000 * double(count) / elapsed_ns(start, ticks());
-}
-
-// From the start of a push to the sight of it by a consumer that polls.
-std::vector<double> one_way() {
+// The median from the start of a push to the sight of it by a consumer that
+// polls.
+double one_way() {
   constexpr uint64_t kCount = 20'000;
-  OurRing ring;
+  MessageRing ring;
   std::vector<double> delays(kCount);
   std::thread consumer([q = &ring, d = delays.data()] {
     pin(1);
@@ -171,7 +184,7 @@ std::vector<double> one_way() {
     while (!ring.push(m)) pause();
   }
   consumer.join();
-  return delays;
+  return median(delays);
 }
 
 constexpr npu_kernel kNothing{nullptr, "bench::nothing", nullptr, 0};
@@ -209,15 +222,11 @@ double stream_push_cost(Stream& stream) {
   return median(costs);
 }
 
-struct BacklogCost {
-  double submit, launch;
-};
-
 // Holds the launcher while a backlog is written; then takes the time between
 // two time stamps in its queue.
-BacklogCost backlog_cost(Stream& stream, Stream& holder) {
+double launch_cost(Stream& stream, Stream& holder) {
   constexpr int kBacklog = 4000;
-  std::vector<double> submits, launches;
+  std::vector<double> launches;
   for (int i = 0; i < 20; ++i) {
     Submission held;
     holder.begin(1, held);
@@ -225,16 +234,14 @@ BacklogCost backlog_cost(Stream& stream, Stream& holder) {
     stream.wait_for(holder, holder.tail());
     Event first(Timing::kOn), last(Timing::kOn);
     first.record(stream);
-    const uint64_t start = ticks();
     for (int k = 0; k < kBacklog; ++k) submit(stream);
-    submits.push_back(elapsed_ns(start, ticks()) / kBacklog);
     last.record(stream);
     holder.commit(held);
     usleep(2000);  // looking at the counter would disturb
     last.synchronize();
     launches.push_back(double(last.time_ns() - first.time_ns()) / kBacklog);
   }
-  return {median(submits), median(launches)};
+  return median(launches);
 }
 
 double parked_push_cost(Stream& stream, int us) {
@@ -259,49 +266,29 @@ double cpu_seconds(clockid_t clock) {
 }
 
 // Share of a core that all threads but this one use.
-double others_cpu_percent(Stream& stream, bool trickle) {
+double others_cpu_percent() {
   const auto others = [] {
     return cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) -
            cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
   };
   const double before = others(), start = cpu_seconds(CLOCK_MONOTONIC);
-  for (int i = 0; i < 100; ++i) {
-    if (trickle) submit(stream);
-    usleep(2000);
-  }
+  usleep(200'000);
   return 100 * (others() - before) / (cpu_seconds(CLOCK_MONOTONIC) - start);
 }
 
 template <typename Body>
 Measured repeat_some(Body body) {
-  return repeat(kept_repetitions(), body);
+  return repeat(repetitions(5, 3), body);
 }
 
-template <typename Queue>
-void bench_queue(const Floor& copy, uint64_t count) {
-  const std::string name = Queue::kName;
-  if (effort == Effort::kSmoke) count /= 100;
+void bench_push(const Floor& copy, const std::string& name, bool shared) {
   const auto push = [&](const char* state, Consumer does, int pauses) {
     report(name + state, "ns",
-           repeat_some([=] { return push_cost<Queue>(does, pauses); }), &copy);
+           repeat_some([=] { return push_cost(shared, does, pauses); }), &copy);
   };
   push("_push", Consumer::kTakes, 64);
   push("_push_busy", Consumer::kIsInsideATask, 1);
   push("_push_polled", Consumer::kTakes, 1);
-  report(name + "_chased", "M/s",
-         repeat_some([=] { return throughput<Queue>(count, 1); }));
-  report(name + "_batched", "M/s",
-         repeat_some([=] { return throughput<Queue>(count, 64); }));
-}
-
-// `producers` ends the cases' names.
-void bench_submit(Stream& stream, Stream& holder, const Floor& copy,
-                  const std::string& producers) {
-  report("stream_submit" + producers, "ns",
-         repeat_some([&] { return backlog_cost(stream, holder).submit; }),
-         &copy);
-  report("stream_submit_chased" + producers, "ns",
-         repeat_some([&] { return stream_push_cost(stream); }), &copy);
 }
 
 int run() {
@@ -317,38 +304,21 @@ int run() {
                           repeat_some([] { return futex_wake_cost(200); })),
                    "futex_wake"};
 
-  bench_queue<OurRing>(copy, 1'000'000);
-  bench_queue<OurSharedRing>(copy, 1'000'000);
-  report("ring_batched_two_producers", "M/s",
-         repeat_some([] { return throughput<OurRing>(1'000'000, 64, 2); }));
-  report("ring_one_way_p50", "ns",
-         repeat_some([] { return quantile(one_way(), 0.5); }), &trip);
-  report("ring_one_way_p99", "ns",
-         repeat_some([] { return quantile(one_way(), 0.99); }), &trip);
+  bench_push(copy, "ring", false);
+  bench_push(copy, "ring_shared", true);
+  report("ring_one_way_p50", "ns", repeat_some(one_way), &trip);
 
   auto stream = make_stream(), holder = make_stream();
-  bench_submit(*stream, *holder, copy, "");
+  const auto chased = [&] { return stream_push_cost(*stream); };
+  report("stream_submit_chased", "ns", repeat_some(chased), &copy);
   report("launcher_per_task", "ns",
-         repeat_some([&] { return backlog_cost(*stream, *holder).launch; }));
+         repeat_some([&] { return launch_cost(*stream, *holder); }));
   report("parked_submit", "ns",
          repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake);
-  report("idle_cpu", "%", repeat(repetitions(3, 3), [&] {
-           return others_cpu_percent(*stream, false);
-         }));
-  report("idle_cpu_task_every_2ms", "%", repeat(repetitions(3, 3), [&] {
-           return others_cpu_percent(*stream, true);
-         }));
+  report("idle_cpu", "%", repeat(repetitions(3, 3), others_cpu_percent));
   std::thread([&] { submit(*stream); }).join();
-  bench_submit(*stream, *holder, copy, "_after_a_second_thread");
-
-#ifdef NPU_BENCH_BOOST
-  bench_queue<BoostSpsc>(copy, 300'000);
-  bench_queue<BoostQueue>(copy, 300'000);
-#endif
-#ifdef NPU_BENCH_MOODYCAMEL
-  bench_queue<Moodycamel>(copy, 300'000);
-#endif
-  bench_queue<MutexQueue>(copy, 200'000);
+  report("stream_submit_chased_after_a_second_thread", "ns",
+         repeat_some(chased), &copy);
   return 0;
 }
 

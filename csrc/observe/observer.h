@@ -129,7 +129,7 @@ inline std::atomic<unsigned> wants{0};
 inline constexpr unsigned kListed = 1u << 31;
 }  // namespace detail
 
-// Not 0 where somebody observes. Not inlined: bench/sanitizer_instructions.py
+// Not 0 where somebody observes. Not inlined: bench/launch_profile.py
 // counts the calls.
 [[gnu::noinline]] inline unsigned observers() {
   // Relaxed: the places order the objects in them.

@@ -15,7 +15,7 @@ namespace npu {
 
 // The calling thread's Python stack and, in backward, that of the forward call
 // that made the node being run. With or without the GIL. A stack that is seen
-// for the first time takes the GIL and some microseconds; bench/provenance.py
+// for the first time takes the GIL and some microseconds; bench/enqueue.py
 // says what it costs later.
 CallSite current_call_site();
 // Only the Python stack, without a note for backward.
