@@ -21,6 +21,7 @@ __all__ = [
     "names_that_begin",
     "own_python",
     "runtime_folder",
+    "seconds_of",
     "set_for_children",
     "users_python",
     "variable",
@@ -30,6 +31,7 @@ _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})
 _YES = frozenset({"1", "true", "yes", "on"})
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, None: 1.0}
 
 
 def for_child(**changes: str) -> dict[str, str]:
@@ -133,7 +135,7 @@ class Config(NamedTuple):
             ),
             rank=int(rank) if (rank := env.get("RANK", "")).isdecimal() else -1,
             compact_errors=env.get("TORCH_NPU_COMPACT_ERROR_OUTPUT") == "1",
-            watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
+            watchdog_seconds=seconds_of(env.get("NPU_DISPATCH_WATCHDOG", "")) or 0.0,
             flight_recorder_file=env.get("TORCH_HCCL_DEBUG_INFO_TEMP_FILE")
             or env.get("TORCH_FR_DUMP_TEMP_FILE")
             or None,
@@ -177,7 +179,7 @@ def bad_values(env: Mapping[str, str] | None = None) -> list[str]:
             "expected 1 or raise, report, or 0"
         )
     watchdog = env.get("NPU_DISPATCH_WATCHDOG", "")
-    if watchdog and not _TIME.fullmatch(watchdog):
+    if watchdog and seconds_of(watchdog) is None:
         told.append(
             f"NPU_DISPATCH_WATCHDOG={watchdog!r} is ignored, there is no watchdog: "
             "expected a time such as 30s, 500ms or 2m"
@@ -190,12 +192,10 @@ def _level(value: str) -> int:
     return int(value) if value in ("0", "1", "2") else 1
 
 
-def _seconds(value: str) -> float:
-    """Read "30s", "500ms", "2m" or "30"; 0 when it is none of these."""
-    match = _TIME.fullmatch(value)
-    if match is None:
-        return 0.0
-    return float(match[1]) * {"ms": 1e-3, "m": 60.0}.get(match[2], 1.0)
+def seconds_of(text: str) -> float | None:
+    """Read "30s", "500ms", "2m" or "30"; None when it is none of these."""
+    match = _TIME.fullmatch(text)
+    return float(match[1]) * _UNITS[match[2]] if match else None
 
 
 def _sanitizer_mode(value: str) -> str | None:

@@ -18,7 +18,6 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve.render import to_metrics
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.start_exporter import Exporter, start_exporter
 
@@ -45,7 +44,7 @@ class NpuCollector(Collector):
         return (Metric("npu_dispatch_exporter_segments", "", "gauge"),)
 
     def collect(self) -> Iterable[Metric]:
-        return to_metrics(self._scrapes.families())
+        return self._scrapes.families()
 
 
 def asgi_app(*, pid: int | None = None) -> ASGIApp:

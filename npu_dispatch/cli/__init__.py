@@ -21,13 +21,12 @@ _MODULES = {
         "ops": "List operators matching NAME and how each executes.",
     },
     "npu_dispatch.cli.plan": {
-        "calibrate": "Measure this machine's CPU for a minute; write SPEC for `plan`.",
+        "calibrate": "Measure this machine's CPU (one minute); write SPEC for `plan`.",
         "plan": "Predict how SCRIPT would run on another device.",
     },
     "npu_dispatch.cli.programs": {
         "run": "Run SCRIPT with the device loaded and print a summary to stderr.",
-        "sanitize": "Run SCRIPT and report memory accesses that no stream order "
-        "separates.",
+        "sanitize": "Run SCRIPT and report races between streams, and with the host.",
     },
     "npu_dispatch.cli.watch": {
         "dump": "Print what each stream and host thread of PID is doing, even if it "
@@ -74,4 +73,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(npu_dispatch.__version__)
 def main() -> None:
-    """Run PyTorch programs on the device `npu`, and look at what it did."""
+    """Run PyTorch programs on the device `npu`, and inspect running ones."""

@@ -37,6 +37,7 @@ from npu_dispatch.config import (
     variable,
 )
 from npu_dispatch.observe.segment.folders import SEGMENTS, not_ours
+from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.untrusted_file import who_may_change
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
@@ -45,6 +46,7 @@ __all__ = ["Finding", "doctor", "ops"]
 _SHM = Path("/dev/shm")
 _DRIVERS = ("host", "null", "emulated")
 _FEW_FILES = 256
+_MOST_FILES = 8  # that cannot be read, of which it tells
 _LITTLE_SHM = 64 << 20
 _LITTLE_MEMORY = 256 << 20
 _PROBE_SECONDS = 120
@@ -261,6 +263,19 @@ def _shared_memory() -> Findings:
     )
 
 
+def _segments() -> Findings:
+    with Processes() as processes:
+        processes.refresh()
+    yield from (
+        Finding(
+            False,
+            f"a process is not watched: {why}",
+            "run it with the same version of npu_dispatch, or remove the file",
+        )
+        for why in processes.unreadable[:_MOST_FILES]
+    )
+
+
 def _writable(folder: Path) -> bool:
     """Return whether files can be made there, once missing folders are made."""
     while not folder.exists() and folder != folder.parent:
@@ -384,7 +399,9 @@ def _examine() -> tuple[dict[str, str], list[Finding]]:
         "cores": str(_cores()),
     }
     checks = (_torch, _other_backends, _drivers, _variables, _cores_and_limits)
-    found = [one for check in (*checks, _shared_memory, _tools) for one in check()]
+    found = [
+        one for check in (*checks, _shared_memory, _segments, _tools) for one in check()
+    ]
     if not any(finding.problem for finding in found):
         found += _try_device(facts)
     return facts, sorted(found, key=lambda finding: not finding.problem)

@@ -74,9 +74,9 @@ def program_options(command: Command) -> Command:
 
     The names hold for the processes that the program starts, too.
     """
-    text = 'Let torch.cuda and "cuda" mean the npu.'
+    text = 'Make torch.cuda and the device "cuda" mean npu.'
     cuda = _switch("--cuda", "NPU_DISPATCH_CUDA", text)
-    text = "Let SCRIPT import torch_npu."
+    text = "Make `import torch_npu` work in SCRIPT."
     torch_npu = _switch("--torch-npu", "NPU_DISPATCH_TORCH_NPU_ALIAS", text)
     text = "Run a module, like `python -m`."
     module = click.option("-m", "module", metavar="MODULE", help=text)

@@ -111,25 +111,25 @@ def _measured_host() -> str:
     "host_speed",
     callback=_host_speed,
     metavar="host=NUMBER",
-    help="Speed of the host, relative to this machine.",
+    help="Speed of the host relative to this machine; default: host=1.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="Number of steps to analyse; default: 10, or 0.8 s of CPU time.",
+    help="Steps to analyse; default: at least 10 and 0.8 s of CPU time.",
 )
 @click.option(
     "--warmup",
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="Number of first steps to leave out.",
+    help="Steps to skip at the start.",
 )
 @click.option(
     "--kernels",
     "kernels_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Trace of torch.profiler from a real device; its times replace modelled ones.",
+    help="Trace of torch.profiler from a real device; its times replace the model's.",
 )
 @click.option(
     "--ranks",
@@ -243,7 +243,7 @@ def plan(
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:
-    """Measure this machine's CPU for a minute; write SPEC for `plan`."""
+    """Measure this machine's CPU (one minute); write SPEC for `plan`."""
     import npu_dispatch
 
     npu_dispatch.register()

@@ -137,13 +137,12 @@ def _finish_work() -> int:
     "--sarif",
     "sarif_file",
     type=OUTPUT_FILE,
-    help="Write the findings to FILE as SARIF, which code hosts show in a diff.",
+    help="Write the findings to FILE as SARIF, for code review tools.",
 )
 @click.option(
     "--suppressions",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of known findings to leave out; default: "
-    "TORCH_NPU_SANITIZER_SUPPRESSIONS.",
+    help="File with findings to ignore; default: TORCH_NPU_SANITIZER_SUPPRESSIONS.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
 @program_options
@@ -158,11 +157,11 @@ def sanitize(
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT and report memory accesses that no stream order separates.
+    """Run SCRIPT and report races between streams, and with the host.
 
     Child processes are checked, too. The exit status is the script's own; if that is
-    0, it is 66 when there are findings, when a process was killed or still runs, or
-    when no process used npu. --torch-npu and --cuda also apply to child processes.
+    0, it is 66 if there are findings, if a process was killed or still runs, or if no
+    process used npu. --torch-npu and --cuda also apply to child processes.
     """
     from npu_dispatch import sanitizer
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from npu_dispatch.cli.options import AS_JSON, OUTPUT_FILE
+from npu_dispatch.config import seconds_of
 
 if TYPE_CHECKING:
     from npu_dispatch.observe.trace.tracks import Process
@@ -36,16 +36,21 @@ _EVERYBODY = click.option(
 @click.command()
 @AS_JSON
 @_EVERYBODY
-def ps(as_json: bool, everybody: bool) -> None:
+@click.option(
+    "--all-users",
+    is_flag=True,
+    help="Include processes of other users, where their files can be read.",
+)
+def ps(as_json: bool, everybody: bool, all_users: bool) -> None:
     """List the processes that use npu, most urgent first."""
     from npu_dispatch.observe.judge.top import Sampler
 
-    sampler = Sampler(everybody=everybody)
+    sampler = Sampler(everybody=everybody, all_users=all_users)
     sampler.sample()  # the first of two, since a verdict is about what happens now
     time.sleep(_PS_SECONDS)
     sample = sampler.sample()
     as_text = json.dumps(sample.processes, indent=2) if as_json else ""
-    click.echo(as_text or sample.process_table())
+    click.echo(as_text or sample.process_table(users=all_users))
 
 
 @click.command()
@@ -53,7 +58,9 @@ def ps(as_json: bool, everybody: bool) -> None:
     "--all-ranks", is_flag=True, help="Compare the collective calls of all ranks."
 )
 @click.option(
-    "--save", metavar="PREFIX", help="Also write the dump of each rank to PREFIXrank."
+    "--save",
+    metavar="PREFIX",
+    help="Also write the dump of each rank R to the file PREFIXR.",
 )
 @click.argument("what", nargs=-1, metavar="PID | --all-ranks [FILES]...")
 def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
@@ -61,7 +68,7 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
 
     With --all-ranks, print which rank waits in which collective, and which rank has
     not called it. The ranks are those of this machine, or those whose dumps are in
-    the files and folders named: --save and the watchdog write such files.
+    the files and folders given, which --save and the watchdog write.
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
@@ -81,8 +88,8 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
         views = processes.refresh()
     if not views and dead(pid):
         raise click.ClickException(
-            f"process {pid} was killed; npu-dispatch postmortem {pid} says what it was "
-            "doing"
+            f"process {pid} was killed; npu-dispatch postmortem {pid} shows what it "
+            "was doing"
         )
     if not views:
         raise click.ClickException(
@@ -92,7 +99,12 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
 
 
 @click.command()
-@click.option("--list", "only_list", is_flag=True, help="List the killed processes.")
+@click.option(
+    "--list",
+    "only_list",
+    is_flag=True,
+    help="List killed processes, with time and line of death.",
+)
 @click.option(
     "--tasks",
     default=8,
@@ -122,8 +134,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
         who = "of any process" if pid is None else f"for process {pid}"
         raise click.ClickException(
             f"No crash record {who}: it exited normally, is still running (use "
-            "npu-dispatch dump), or was killed before the last "
-            f"{folders.KEPT_SEGMENTS} that were."
+            f"npu-dispatch dump), or {folders.KEPT_SEGMENTS} others were killed since."
         )
 
 
@@ -177,19 +188,20 @@ def top(
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
-    if match is None:
+    found = seconds_of(value)
+    if found is None:
         raise click.BadParameter(f"{value!r} is not a time such as 500ms, 5s or 2m")
-    return float(match[1]) * {"ms": 1e-3, "m": 60.0}.get(match[2], 1.0)
+    return found
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option(
     "--last",
     default="5s",
+    show_default=True,
     callback=_seconds,
     metavar="TIME",
-    help="Duration to record, of a PID.",
+    help="Time to record of PID, such as 500ms, 5s or 2m.",
 )
 @click.option(
     "-o",
@@ -202,7 +214,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
 @click.option(
     "--all-ranks",
     is_flag=True,
-    help="Record all ranks here, or merge the files and folders named.",
+    help="Record all ranks of this machine, or merge the given files and folders.",
 )
 @click.argument("target", nargs=-1, type=click.UNPROCESSED)
 def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> None:
@@ -232,7 +244,7 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
     except (TraceError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if not processes:
-        click.echo("no process of the command used npu: nothing was written", err=True)
+        click.echo("no process of the command used npu; nothing was written", err=True)
         sys.exit(status or 1)
     for line in tracing.save(processes, out):
         click.echo(line, err=not all_ranks)  # what a command prints stays apart

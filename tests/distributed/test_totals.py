@@ -158,16 +158,17 @@ if rank:
 torch.npu.synchronize()
 scrapes = Scrapes(Processes(pid=os.getpid()), ranked=False)
 found = {
-    (row.labels["group"], row.labels["collective"]): row
+    (sample.labels["group"], sample.labels["collective"]): sample
     for family in scrapes.families()
     if family.name == "npu_dispatch_collective_seconds"
-    for row in family.rows
+    for sample in family.samples
+    if sample.name.endswith("_count")
 }
 groups = ["default_pg"] + (["some"] if rank else [])
-assert {key: row.labels["rank"] for key, row in found.items()} == {
+assert {key: sample.labels["rank"] for key, sample in found.items()} == {
     (group, "all_reduce"): str(rank) for group in groups
 }, found
-assert all(row.histogram.count == 1 for row in found.values())
+assert all(sample.value == 1 for sample in found.values())
 sampler = Sampler([os.getpid()])
 sample = sampler.sample()
 assert [row["rank"] for row in sample.processes] == [str(rank)]

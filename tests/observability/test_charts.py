@@ -178,7 +178,7 @@ def test_the_heat_names_the_times_under_the_mouse_and_counts_them(browser, draw)
 def test_a_bar_is_as_wide_as_its_share(browser, draw):
     shares = json.dumps({"busy": 0.25, "starved": 0.5, "held": 0.0})
     cell = 'document.querySelector("#straggler")'
-    draw("bars.js", f"setBar({cell}, {shares})")
+    draw("tables.js", f"setBar({cell}, {shares})")
     bar = browser.find_element(By.CSS_SELECTOR, "#straggler .bar")
     widths, whole, note = browser.execute_script(
         """const [bar, note] = document.querySelector("#straggler").children;

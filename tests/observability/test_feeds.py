@@ -199,9 +199,10 @@ class Metrics:
         found: dict[Key, Any] = {}
         for family in self._scrapes.families(exemplars=True):
             name = family.name.removeprefix("npu_dispatch_")
-            for row in family.rows:
-                key = (name, tuple(sorted(row.labels.items())))
-                found[key] = row.histogram.count if row.histogram else row.value
+            for sample in family.samples:
+                if not sample.name.endswith(("_bucket", "_sum")):
+                    key = (name, tuple(sorted(sample.labels.items())))
+                    found[key] = sample.value
         return found
 
 

@@ -28,6 +28,7 @@ from starlette.testclient import TestClient
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
 from npu_dispatch.observe.segment import OFFSETS, Histogram
 from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.families import Families, Labels
 from npu_dispatch.observe.serve.render import negotiate
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.telemetry import Telemetry
@@ -130,7 +131,10 @@ def test_names_kinds_and_labels_are_those_of_the_table(
 ):
     folder = moved_segment(ghost)
     found = {
-        f.name.removeprefix("npu_dispatch_"): (f.kind, set(f.rows[0].labels))
+        f.name.removeprefix("npu_dispatch_"): (
+            f.type,
+            set(f.samples[0].labels) - {"le"},
+        )
         for f in collected(folder, per_stream=per_stream)
     }
     wanted = table(TABLE) | (table(PER_STREAM) if per_stream else {})
@@ -174,26 +178,23 @@ def test_text_and_openmetrics_have_the_same_series(write_segment, ghost):
         for s in metric.samples
     }
     assert values(text.decode()) == series
-    assert {f.name: (f.kind, f.unit) for f in found} == {
+    assert {f.name: (f.type, f.unit) for f in found} == {
         m.name: (m.type, m.unit) for m in parsed
     }
 
 
-def latencies(folder):
-    """Return the metric of latencies, five of 1 ms and two of 3 ms."""
-    [family] = [f for f in collected(folder) if f.name.endswith("latency_seconds")]
-    buckets = [0] * 156
+def latencies():
+    """Return a metric of latencies, five of 1 ms and two of 3 ms."""
+    out, buckets = Families(), [0] * 156
     # By hand: 1e6 ns is 4 * (19 - 1) + 3.
     buckets[75], buckets[81] = 5, 2
     histogram = Histogram(7, 11_000_000, tuple(buckets), 4)
-    family.rows[0] = family.rows[0]._replace(histogram=histogram)
-    return family
+    out.histogram("task_latency_seconds", "", Labels(device="0"), histogram)
+    return list(out.all())
 
 
-def test_classic_buckets_add_up(write_segment, ghost):
-    family = latencies(busy_segment(write_segment, ghost))
-
-    lines = negotiate("", [family])[0].decode().splitlines()
+def test_classic_buckets_add_up():
+    lines = negotiate("", latencies())[0].decode().splitlines()
 
     name = "npu_dispatch_task_latency_seconds"
     where = 'device="0",le="%s"'
@@ -259,12 +260,10 @@ def test_a_registry_takes_one_collector():
         registry.register(NpuCollector(pid=os.getpid()))
 
 
-def test_who_asks_for_openmetrics_2_gets_histograms_of_1(write_segment, ghost):
-    family = latencies(busy_segment(write_segment, ghost))
+def test_who_asks_for_openmetrics_2_gets_histograms_of_1():
+    given, content_type = negotiate(OPEN_2, latencies())
 
-    given, content_type = negotiate(OPEN_2, [family])
-
-    assert (given, content_type) == negotiate(OPEN_1, [family])
+    assert (given, content_type) == negotiate(OPEN_1, latencies())
     assert b"_bucket" in given
 
 
@@ -312,7 +311,7 @@ def test_streams_unused_for_five_minutes_are_folded_away(write_segment, ghost):
     found = collected(write_segment(ghost, fields, streams=4))
 
     [depth] = [f for f in found if f.name.endswith("_queue_capacity")]
-    assert [row.labels["stream"] for row in depth.rows] == ["0", "2", "3"]
+    assert [sample.labels["stream"] for sample in depth.samples] == ["0", "2", "3"]
 
 
 def test_eight_ranks_of_64_streams_stay_in_their_budget(write_segment):
@@ -351,7 +350,7 @@ def test_processes_with_one_rank_still_have_different_series(write_segment, ghos
 def test_a_rank_is_not_made_up(write_segment, ghost):
     found = collected(busy_segment(write_segment, ghost), ranked=True)
 
-    labels = {name for family in found for row in family.rows for name in row.labels}
+    labels = {name for f in found for sample in f.samples for name in sample.labels}
     assert "process" in labels
     assert not labels & {"rank", "local_rank", "job_id", "pod"}
 

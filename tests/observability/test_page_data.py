@@ -7,9 +7,11 @@ import json
 
 import pytest
 
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.killed import Killed
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import process_values
 from npu_dispatch.observe.serve.watcher import Watcher
 
@@ -26,7 +28,7 @@ def test_a_trend_has_the_waits_that_are_and_the_busiest_stream(write_segment, gh
         second._replace(stats=second.stats._replace(alive_ns=SECOND // 2)),
     )
     now = before._replace(tick=before.tick + 1, streams=later)
-    trend = process_values(before, now, 10.0)["trend"]
+    trend = process_values(Reading(before), Reading(now), 10.0)["trend"]
 
     assert trend["waits"] == {"full_queue": pytest.approx(0.25)}
     assert trend["device"] == {"busy": pytest.approx(0.5), "held": 0, "starved": 0}
@@ -51,8 +53,7 @@ def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):
     folder = write_segment(ghost, {})
 
     async def listen() -> list[tuple[str, bytes]]:
-        processes = Processes(directory=folder)
-        watcher = Watcher(processes, interval=0.01, hang_seconds=10)
+        watcher = Watcher(ServiceConfig(directory=folder, interval=0.01))
         while len(watcher._history) < 2:  # the second point is a second later
             await watcher.ready()
             await asyncio.sleep(0.01)

@@ -18,6 +18,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 
@@ -45,7 +46,7 @@ def process(write_segment, ghost) -> Process:
     fields = {("StreamBlock.tail", 0): 40, ("StreamBlock.tail", 1): 9}
     with Processes(directory=write_segment(ghost, fields, streams=2)) as processes:
         [view] = processes.refresh()
-    values = process_values(None, view, 10.0)
+    values = process_values(None, Reading(view), 10.0)
     values |= {"name": "train.py", "id": "0", "rank": ""}
     return with_trend(with_verdict(values, "device-bound"), waits={})
 
@@ -102,7 +103,7 @@ def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(
     fields = {("StreamBlock.tail", i): 10 + i for i in range(16)}
     with Processes(directory=write_segment(ghost, fields, streams=16)) as processes:
         [view] = processes.refresh()
-    several = ranks(process_values(None, view, 10.0), 8, slow=0)
+    several = ranks(process_values(None, Reading(view), 10.0), 8, slow=0)
     for tick in range(6):  # each is drawn, none piles up
         show(snapshot(tick, *several))
     rows = browser.execute_script(

@@ -30,6 +30,7 @@ from page_feed import PageFeed, ranks, snapshot, with_trend, with_verdict
 from prometheus_server import serving
 
 import npu_dispatch.observe.serve
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 
@@ -214,7 +215,7 @@ def test_eight_ranks_with_a_straggler(browser, write_segment, ghost, tmp_path_fa
     fields = {("StreamBlock.tail", 0): 40}
     with Processes(directory=write_segment(ghost, fields)) as processes:
         [view] = processes.refresh()
-    one = process_values(None, view, 10.0)
+    one = process_values(None, Reading(view), 10.0)
     line = "/home/a/job/train.py:88 in step"
     one["lines"] = [
         {"at": line, "reason": "item", "share": 0.03, "count": 12_000, "seconds": 360.5}

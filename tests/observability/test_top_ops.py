@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_dispatch.observe.segment import OpCost
-from npu_dispatch.observe.serve.top_ops import TopOps
+from npu_dispatch.observe.serve.scrapes import TopOps
 
 
 def dearest_first(cost: dict[str, tuple[int, int]]) -> list[OpCost]:

@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.judge.rates import sync_rates
 from npu_dispatch.observe.judge.top import Sampler
 from npu_dispatch.observe.judge.verdict import KINDS, attention, judge
@@ -180,7 +181,7 @@ def test_a_step_of_the_wall_clock_changes_no_age_and_no_verdict(
             [view] = processes.refresh()
         [stream] = view.streams
         assert stream.oldest_since is not None
-        shown = process_values(None, view, hang_seconds)
+        shown = process_values(None, Reading(view), hang_seconds)
         [told] = re.findall(r"oldest for ([\d.]+) s", "\n".join(dump_lines(view)))
         ages = [view.tick - stream.oldest_since, shown["streams"][0]["age_s"]]
         return shown["verdict"]["kind"], [*ages, float(told)]
@@ -273,11 +274,11 @@ def test_all_that_tell_of_a_process_say_the_same(trainer):
     [row] = Sampler([program.pid]).sample().processes
     scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
     [found] = [
-        row.labels["kind"]
+        sample.labels["kind"]
         for family in scrapes.families()
         if family.name == "npu_dispatch_process_verdict"
-        for row in family.rows
-        if row.value
+        for sample in family.samples
+        if sample.value
     ]
     app = create_app(ServiceConfig(pid=program.pid, max_rate=1e9))
     with TestClient(app, base_url="http://localhost") as client:

@@ -97,6 +97,7 @@ def test_the_service_describes_all_its_routes():
 # It has waited for a value, a task of it has failed, and a thread of it waits.
 BUSY = """
 import json, os, threading, torch
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 failed, held, gate = torch.npu.Stream(), torch.npu.Stream(), threading.Event()
@@ -117,7 +118,7 @@ with Processes(pid=os.getpid()) as processes:
         pass
     (view,) = processes.refresh()
     lines = processes.reader(view).waits_by_site()
-print(json.dumps(process_values(None, view, 10.0, (), lines)))
+print(json.dumps(process_values(None, Reading(view, lines), 10.0)))
 gate.set()
 waiting.join()
 """

@@ -231,6 +231,18 @@ def test_a_folder_of_statistics_that_is_none(examined):
     assert finding["fix"] == "sudo rm -r /dev/shm/npu_dispatch-0"
 
 
+def test_files_of_statistics_that_cannot_be_read_are_named(examined):
+    planted = in_own_mounts(
+        "mount -t tmpfs tmpfs /dev/shm; mkdir -m 700 /dev/shm/npu_dispatch-0; "
+        "echo short > /dev/shm/npu_dispatch-0/7"
+    )
+
+    status, answer = examined(command=planted)
+
+    assert status == 0
+    assert "/dev/shm/npu_dispatch-0/7: too short" in told(answer, "not watched")["what"]
+
+
 def test_people_read_problems_first_and_what_fixes_them(fresh_python):
     env = environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000")
     ended = fresh_python.run("-m", "npu_dispatch", "doctor", env=env)

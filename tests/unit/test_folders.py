@@ -36,7 +36,7 @@ from npu_dispatch.observe.segment import segment_file
 os.environ.pop("XDG_RUNTIME_DIR", None)
 with Processes() as processes:
     told["pids"] = [view.info.pid - os.getpid() for view in processes.refresh()]
-    told["unreadable"] = processes.unreadable
+    told["unreadable"] = len(processes.unreadable)
 told["same"] = str(segment_file()) == path
 """
 
@@ -180,7 +180,7 @@ def seen(user, groups, directory=None, **which):
         os.setresuid(user, user, user)
         with Processes(directory=directory, **which) as processes:
             pids = [view.info.pid for view in processes.refresh()]
-            os.write(write, json.dumps([pids, processes.unreadable]).encode())
+            os.write(write, json.dumps([pids, len(processes.unreadable)]).encode())
         os._exit(0)
     os.wait()
     return json.loads(os.read(read, 4096))

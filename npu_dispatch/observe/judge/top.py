@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from npu_dispatch.observe.judge.history import History, Reading
 from npu_dispatch.observe.judge.rates import key, seconds, since, streams_of
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
 from npu_dispatch.observe.judge.words import table
-from npu_dispatch.observe.segment import SiteWaits, StatsReader
-from npu_dispatch.observe.segment.collectives import CollectiveTotal, read_totals
-from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.collectives import read_totals
+from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.proc_stat import is_here
 from npu_dispatch.observe.segment.script_name import name_of
 
@@ -44,6 +44,7 @@ _PROCESS = {
     "age": "{age_s:,.0f} s",
     "command": "{command}",
 }
+_OF_ALL_USERS = {"user": "{user}", **_PROCESS}
 _STREAM = {
     "pid": "{pid}",
     "stream": "npu:{device}/{stream}",
@@ -81,7 +82,8 @@ class Sample(NamedTuple):
     streams: list[Row]
     collectives: list[Row]
 
-    def process_table(self) -> str:
+    def process_table(self, *, users: bool = False) -> str:
+        """Return the processes; `users`: with the user of each."""
         rows = (
             row
             | {
@@ -90,7 +92,7 @@ class Sample(NamedTuple):
             }
             for row in self.processes
         )
-        return table(_PROCESS, rows)
+        return table(_OF_ALL_USERS if users else _PROCESS, rows)
 
     def text(self) -> str:
         parts = [self.process_table(), table(_STREAM, self.streams)]
@@ -98,12 +100,6 @@ class Sample(NamedTuple):
             rows = (r | {"mb_per_s": r["bytes_per_s"] / 1e6} for r in self.collectives)
             parts.append(table(_COLLECTIVE, rows))
         return "\n\n".join(parts)
-
-
-class _Reading(NamedTuple):
-    view: ProcessView
-    lines: list[SiteWaits]
-    totals: list[CollectiveTotal]
 
 
 class Sampler:
@@ -118,27 +114,33 @@ class Sampler:
         *,
         everybody: bool = False,
         directory: Path | None = None,
+        all_users: bool = False,
     ) -> None:
         self._pids = pids
         self._everybody = everybody or bool(pids)
-        self._processes = Processes(directory=directory)
-        self._before: dict[str, _Reading] = {}
+        self._processes = Processes(directory=directory, all_users=all_users)
+        self._past = History(0)  # the last reading, and the one before
 
     def sample(self) -> Sample:
-        readings = {}
+        readings = [
+            Reading(
+                view,
+                reader.waits_by_site(),
+                totals=read_totals(*reader.behind()),
+            )
+            for view in self._processes.refresh()
+            # Numbers of another namespace mean nothing here.
+            if is_here(view.info.pid_namespace)
+            and (not self._pids or view.info.pid in self._pids)
+            and (reader := self._processes.reader(view))
+        ]
+        self._past.note(readings)
         found = []
-        for view in self._processes.refresh():
-            here = is_here(view.info.pid_namespace)  # else its number means nothing
-            if not here or (self._pids and view.info.pid not in self._pids):
-                continue
-            now = readings[view.id] = _read(view, self._processes.reader(view))
-            before = self._before.get(view.id)
-            if before is not None and before.view.info != view.info:
-                before = None
+        for now in readings:
+            before = self._past.before(now.view)
             row = _process_row(before, now)
             if row["submitted"] or self._everybody:
                 found.append((row, before, now))
-        self._before = readings
         found.sort(key=lambda each: (attention(each[0]["verdict"]), each[0]["pid"]))
         return Sample(
             [row for row, *_ in found],
@@ -147,13 +149,7 @@ class Sampler:
         )
 
 
-def _read(view: ProcessView, reader: StatsReader | None) -> _Reading:
-    if reader is None:
-        return _Reading(view, [], [])
-    return _Reading(view, reader.waits_by_site(), read_totals(*reader.behind()))
-
-
-def _process_row(before: _Reading | None, now: _Reading) -> Row:
+def _process_row(before: Reading | None, now: Reading) -> Row:
     view = now.view
     verdict = judge(
         before.view if before else None,
@@ -165,6 +161,7 @@ def _process_row(before: _Reading | None, now: _Reading) -> Row:
     return {
         "pid": view.info.pid,
         "name": name_of(view.info),
+        "user": view.user,
         "rank": view.rank,
         "command": " ".join(view.info.command),
         "verdict": verdict.kind,
@@ -180,7 +177,7 @@ def _process_row(before: _Reading | None, now: _Reading) -> Row:
     }
 
 
-def _stream_rows(before: _Reading | None, now: _Reading) -> Iterator[Row]:
+def _stream_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
     past = before.view if before else None
     old, elapsed = streams_of(past), seconds(past, now.view)
     for view in now.view.streams:
@@ -205,7 +202,7 @@ def _stream_rows(before: _Reading | None, now: _Reading) -> Iterator[Row]:
         }
 
 
-def _collective_rows(before: _Reading | None, now: _Reading) -> Iterator[Row]:
+def _collective_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
     elapsed = seconds(before.view if before else None, now.view)
     # Entries are handed out in order, and keep their place.
     old = dict(enumerate(before.totals if before else ()))

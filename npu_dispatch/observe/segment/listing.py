@@ -2,7 +2,7 @@
 
 This reads segments only, so it works on a process that hangs, and imports no
 torch. A process that died disappears with the next refresh, and its segment is
-laid aside (remains.py).
+laid aside (folders.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import os
+import pwd
 import time
 from collections import deque
 from pathlib import Path
@@ -43,7 +44,7 @@ from npu_dispatch.observe.segment.proc_stat import (
     stat_fields,
 )
 
-__all__ = ["ProcessView", "Processes", "StreamView"]
+__all__ = ["ProcessView", "Processes", "StreamView", "user_name"]
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
@@ -57,6 +58,15 @@ def _warn(text: str) -> None:
     import logging  # which would be a tenth of what `npu-dispatch ps` imports
 
     logging.getLogger(__name__).warning("%s", text)
+
+
+@functools.cache
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number where the system has no name for it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _is_its_owners(reader: StatsReader) -> bool:
@@ -125,6 +135,7 @@ class ProcessView(NamedTuple):
     stopped: bool = False  # by a signal or a debugger
     # How long its collectives have waited for ranks that had not called, all together.
     waited_ns: int = 0
+    user: str = ""  # whose process it is
 
 
 class _Progress:
@@ -184,6 +195,7 @@ class _Watched:
             world_size=info.world_size or str(world[1]),
             stopped=is_here(info.pid_namespace) and is_stopped(info.pid),
             waited_ns=sum(t.waited_ns for t in read_totals(*self.reader.behind())),
+            user=user_name(self.reader.owner),
         )
 
     def _quiet(
@@ -263,8 +275,8 @@ class Processes:
             _warn(taken)
         self._watched: dict[Path, _Watched] = {}
         self.views: tuple[ProcessView, ...] = ()
-        # Files that could not be read as a segment at the last refresh.
-        self.unreadable = 0
+        # Why files could not be read as a segment at the last refresh.
+        self.unreadable: list[str] = []
         self._told: set[tuple[str, int]] = set()  # files that were warned of
         # Processes that were found dead and had not ended by themselves.
         self.killed = 0
@@ -287,13 +299,14 @@ class Processes:
         return self.views
 
     def _give_up(self, watched: _Watched, error: Exception) -> None:
-        self.unreadable += 1
+        text = f"{watched.path}: cannot be read: {error!r}"
+        self.unreadable.append(text)
         del self._watched[watched.path]
         key = watched.path.name, watched.reader.inode
         watched.reader.close()
         if key not in self._told:
             self._told = {*self._told, key} if len(self._told) < _MAX_TOLD else {key}
-            _warn(f"{watched.path}: cannot be read: {error!r}")
+            _warn(text)
 
     def _forget_the_dead(self) -> None:
         for path, watched in list(self._watched.items()):
@@ -328,7 +341,7 @@ class Processes:
                 path.unlink()
 
     def _find_new(self) -> None:
-        self.unreadable = 0
+        self.unreadable = []
         for path in self._files():
             # PID, or PID-NAMESPACE where another container has that number.
             pid = path.name.partition("-")[0]
@@ -341,8 +354,9 @@ class Processes:
                 continue
             try:
                 watched = _Watched(path, self._all_users)
-            except (OSError, StatsError, ValueError):
-                self.unreadable += 1
+            except (OSError, StatsError, ValueError) as error:
+                why = str(error)
+                self.unreadable.append(why if str(path) in why else f"{path}: {why}")
                 continue
             if self._is_listed(watched, int(pid)):
                 self._watched[path] = watched
@@ -357,7 +371,9 @@ class Processes:
         alive, here = reader.lives(), is_here(reader.info.pid_namespace)
         forged = self._all_users and here and alive and not _is_its_owners(reader)
         if reader.info.pid != pid or forged:
-            self.unreadable += 1  # a copy, or what one user says of another's process
+            # What one user says of another's process.
+            text = f"{watched.path}: tells of process {reader.info.pid}, not its own"
+            self.unreadable.append(text)
             return False
         if self.pid is not None and not here and "-" in watched.path.name:
             return False  # another container's process

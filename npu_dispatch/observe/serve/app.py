@@ -14,7 +14,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.access import guards
 from npu_dispatch.observe.serve.compression import Compressed
 from npu_dispatch.observe.serve.endpoints import Endpoints
@@ -28,15 +27,7 @@ __all__ = ["ServiceConfig", "create_app"]
 def create_app(config: ServiceConfig | None = None) -> Starlette:
     """Make an application; `app.state.watcher` may be close()d early."""
     config = config or ServiceConfig()
-    watcher = Watcher(
-        Processes(
-            pid=config.pid, directory=config.directory, all_users=config.all_users
-        ),
-        interval=config.interval,
-        hang_seconds=config.hang_seconds,
-        top_ops=config.ops,
-        per_stream=config.per_stream,
-    )
+    watcher = Watcher(config)
     endpoints = Endpoints(config, watcher)
 
     @contextlib.asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -52,14 +53,18 @@ def _check_names(
     help="TOML file with these options; flags and NPU_DISPATCH_SERVE_* override it.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
+    "--host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on.",
 )
 @click.option(
     "--port",
     default=9401,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0: any free one, which is printed.",
+    help="Port to listen on; 0: any free port, which is printed.",
 )
 @click.option(
     "--allow-host",
@@ -88,21 +93,21 @@ def _check_names(
     default=64,
     show_default=True,
     type=click.IntRange(1, 512),
-    help="Most clients of the live event stream.",
+    help="Maximum number of clients of the live event stream.",
 )
 @click.option(
     "--max-rate",
     default=200.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Most requests per second and client address.",
+    help="Maximum number of requests per second from one client address.",
 )
 @click.option(
     "--unix",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Listen on a Unix socket of mode 0600 instead: every user of the machine can "
-    "connect to 127.0.0.1.",
+    help="Listen on a Unix socket that only this user can open, instead of an address: "
+    "every user of the machine can connect to 127.0.0.1.",
 )
 @click.option(
     "--token",
@@ -152,19 +157,12 @@ def serve(
     host: str,
     port: int,
     allow_host: tuple[str, ...],
-    interval: float,
-    hang_seconds: float,
-    max_clients: int,
-    max_rate: float,
     unix: Path | None,
     token: str | None,
-    pid: int | None,
     fd: int | None,
-    all_users: bool,
-    ops: int,
-    per_stream: bool,
     enable_admin: bool,
     admin_token: str | None,
+    **settings: Any,
 ) -> None:
     """Watch all local processes: a live page, /metrics and a JSON API.
 
@@ -181,16 +179,9 @@ def serve(
         )
     config = ServiceConfig(
         hosts=(host, *allow_host),
-        interval=interval,
-        hang_seconds=hang_seconds,
-        max_clients=max_clients,
-        max_rate=max_rate,
-        pid=pid,
-        all_users=all_users,
-        ops=ops,
-        per_stream=per_stream,
         admin_token=_token(admin_token) if enable_admin else None,
         token=None if token is None else _token(token),
+        **settings,
     )
     try:
         run(config, host, port, unix, fd)

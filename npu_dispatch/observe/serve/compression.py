@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import Receive, Scope, Send
 
-from npu_dispatch.observe.serve.render import weights
+from npu_dispatch.observe.serve.render import refuses_gzip
 
 
 class Compressed(GZipMiddleware):
@@ -15,6 +15,6 @@ class Compressed(GZipMiddleware):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             asked = Headers(scope=scope).get("accept-encoding", "")
-            if any(kind == "gzip" and not q for kind, q, _ in weights(asked)):
+            if refuses_gzip(asked):
                 return await self.app(scope, receive, send)
         return await super().__call__(scope, receive, send)

@@ -32,7 +32,7 @@ from npu_dispatch.observe.serve.admin import (
 )
 from npu_dispatch.observe.serve.openapi import openapi
 from npu_dispatch.observe.serve.options import ServiceConfig
-from npu_dispatch.observe.serve.stacks import stacks
+from npu_dispatch.observe.serve.snapshot import stacks
 from npu_dispatch.observe.serve.telemetry import ROUTE
 from npu_dispatch.observe.serve.watcher import Watcher
 from npu_dispatch.observe.trace.trace import NotRecordingError, of_past, save

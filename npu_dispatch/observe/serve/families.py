@@ -1,22 +1,16 @@
-"""What a metric is: a name, a kind and rows of labels and values, in no text format."""
+"""Metrics as prometheus-client's objects, made of counters and our histograms."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from prometheus_client import Metric
+from prometheus_client.samples import Exemplar, Sample
 
 from npu_dispatch.observe.segment import Histogram
 
-__all__ = [
-    "LATENCY_BOUNDS",
-    "LAUNCH_BOUNDS",
-    "Exemplar",
-    "Families",
-    "Family",
-    "Labels",
-    "Row",
-]
+__all__ = ["LATENCY_BOUNDS", "LAUNCH_BOUNDS", "Families", "Labels"]
 
 _US, _MS, _S = 1e3, 1e6, 1e9
 # Upper bounds of classic histograms, in nanoseconds.
@@ -46,54 +40,20 @@ class Labels(dict[str, str]):
         return found
 
 
-class Exemplar(NamedTuple):
-    """One task of a histogram. `time` in seconds since 1970."""
-
-    task: str  # STREAM/NUMBER
-    value_ns: float
-    time: float
-
-
-# Not a dataclass: there are thousands, and making one of these takes a third as long.
-class Row(NamedTuple):
-    labels: Labels
-    value: float = 0.0
-    histogram: Histogram | None = None  # of nanoseconds
-    exemplars: Sequence[Exemplar] = ()  # tasks of it, rising
-
-
-@dataclass(slots=True)
-class Family:
-    """One metric. `name` is without the suffix (_total, _info) of its kind."""
-
-    name: str
-    kind: str  # counter, gauge, histogram, info
-    help: str
-    bounds: Sequence[float] = ()
-    rows: list[Row] = field(default_factory=list)
-
-    def add(self, labels: Labels, value: float) -> None:
-        self.rows.append(Row(labels, value))
-
-    @property
-    def unit(self) -> str:
-        last = self.name.rpartition("_")[2]
-        return last if last in ("seconds", "bytes") else ""
-
-
 class Families:
-    """Families in the order of their first use. Zeros are left out unless asked for."""
+    """Metrics in the order of their first use. Zeros are left out unless asked for."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Family] = {}
+        self._by_name: dict[str, Metric] = {}
 
-    def _add(self, name: str, kind: str, text: str, row: Row) -> Family:
-        family = self._by_name.get(name)
-        if family is None:
-            family = Family(f"npu_dispatch_{name}", kind, text)
-            self._by_name[name] = family
-        family.rows.append(row)
-        return family
+    def _metric(self, name: str, kind: str, text: str) -> Metric:
+        metric = self._by_name.get(name)
+        if metric is None:
+            last = name.rpartition("_")[2]
+            unit = last if last in ("seconds", "bytes") else ""
+            metric = Metric(f"npu_dispatch_{name}", text, kind, unit)
+            self._by_name[name] = metric
+        return metric
 
     def counter(
         self,
@@ -105,14 +65,17 @@ class Families:
         zero: bool = False,
     ) -> None:
         if value or zero:
-            self._add(name, "counter", text, Row(labels, value))
+            metric = self._metric(name, "counter", text)
+            metric.add_sample(f"{metric.name}_total", labels, float(value))
 
     def gauge(self, name: str, text: str, labels: Labels, value: float | None) -> None:
         if value is not None:
-            self._add(name, "gauge", text, Row(labels, value))
+            metric = self._metric(name, "gauge", text)
+            metric.add_sample(metric.name, labels, float(value))
 
     def info(self, name: str, text: str, labels: Labels) -> None:
-        self._add(name, "info", text, Row(labels, 1.0))
+        metric = self._metric(name, "info", text)
+        metric.add_sample(f"{metric.name}_info", labels, 1.0)
 
     def histogram(
         self,
@@ -123,9 +86,21 @@ class Families:
         bounds: Sequence[float] = LATENCY_BOUNDS,
         exemplars: Sequence[Exemplar] = (),
     ) -> None:
-        row = Row(labels, histogram=value, exemplars=exemplars)
-        family = self._add(name, "histogram", text, row)
-        family.bounds = bounds
+        """Add a histogram of nanoseconds; `exemplars` are tasks of it, rising."""
+        metric = self._metric(name, "histogram", text)
+        # `count` may be older or newer than the buckets, as they are not read at once.
+        total = float(sum(value.buckets))
+        counts = [*value.below(bounds), total]
+        ends = [bound / _S for bound in bounds]
+        largest = {bisect_left(ends, e.value): e for e in exemplars}
+        bucket = f"{metric.name}_bucket"
+        for i, end in enumerate([*map(repr, ends), "+Inf"]):
+            of = {"le": end, **labels}
+            metric.samples.append(
+                Sample(bucket, of, float(counts[i]), exemplar=largest.get(i))
+            )
+        metric.add_sample(f"{metric.name}_count", labels, total)
+        metric.add_sample(f"{metric.name}_sum", labels, value.sum / _S)
 
-    def all(self) -> Iterable[Family]:
+    def all(self) -> Iterable[Metric]:
         return self._by_name.values()

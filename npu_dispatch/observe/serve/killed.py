@@ -10,7 +10,7 @@ from npu_dispatch.observe.judge.describe import last_line
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.folders import remains
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.segment.listing import Processes, user_name
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 
@@ -46,7 +46,7 @@ class Killed:
             there.add(key)
             if key not in self._known:
                 age = max(0.0, time.time() - status.st_mtime)
-                self._known[key] = self._read(path, age)
+                self._known[key] = self._read(path, age, status.st_uid)
         oldest = time.monotonic() - _LATELY_S
         late = {k: one for k, one in self._known.items() if one and one.tick > oldest}
         # Files that are there are not read again, although they are of no use.
@@ -54,7 +54,7 @@ class Killed:
         found = sorted(late.values(), reverse=True, key=lambda one: one.tick)
         return [one.values for one in found]
 
-    def _read(self, path: Path, age: float) -> _Found | None:
+    def _read(self, path: Path, age: float, uid: int) -> _Found | None:
         try:
             with StatsReader(path) as reader:
                 info = reader.info
@@ -69,6 +69,7 @@ class Killed:
             {
                 "pid": info.pid,
                 "name": name_of(info),
+                "user": user_name(uid),
                 "rank": info.rank,
                 "job_id": info.job_id,
                 "time": unix_ns(int(tick * 1e9)) / 1e9,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache, reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from prometheus_client.samples import Exemplar
 
 from npu_dispatch.config import Config
 from npu_dispatch.observe.judge.verdict import KINDS
@@ -19,13 +21,7 @@ from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
-from npu_dispatch.observe.serve.collective_metrics import add_collectives
-from npu_dispatch.observe.serve.families import (
-    LAUNCH_BOUNDS,
-    Exemplar,
-    Families,
-    Labels,
-)
+from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
 
 __all__ = ["More", "add_process"]
 
@@ -34,24 +30,59 @@ _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
 QUIET_SECONDS = 300.0
 # Waits that have another name in the metrics.
 _REASONS = {"copy": "d2h"}
+_TOKEN = 8  # letters of a group's token, which are enough to tell groups apart
+
+# By attribute of DeviceStats, the metric and its help.
+_GAUGES = {
+    "events_pending": (
+        "events_pending",
+        "Events recorded that nobody has seen done yet.",
+    ),
+    "allocated": ("memory_allocated_bytes", "Memory in tensors."),
+    "allocated_peak": ("memory_allocated_peak_bytes", "The most memory in tensors."),
+    "reserved": ("memory_reserved_bytes", "Memory the allocator holds of the device."),
+    "memory_total": ("memory_limit_bytes", "Memory of the device."),
+}
+_COUNTERS = {
+    "graph_captures": ("graph_captures", "Graph captures that succeeded."),
+    "graph_replays": ("graph_replays", "Graph replays."),
+    "events_created": ("events_created", "Events recorded for a first time."),
+    "events_recorded": ("events_recorded", "Records of events."),
+}
+_COUNTERS_WITH_ZEROS = {
+    "allocations": ("memory_alloc", "Allocations."),
+    "alloc_retries": (
+        "memory_alloc_retries",
+        "Allocations tried again after releasing the cache.",
+    ),
+    "ooms": ("memory_oom", "Allocations refused."),
+}
+# By attribute of CollectiveTotal.
+_COLLECTIVE_TIMES = {
+    "queued_ns": ("queued", "Time of calls before their start."),
+    "waited_ns": (
+        "wait",
+        "Part of collective_seconds in which not all ranks had called.",
+    ),
+    "exposed_ns": (
+        "exposed",
+        "Part of collective_seconds in which nothing else ran on the device.",
+    ),
+    "host_wait_ns": (
+        "host_wait",
+        "Part of the exposed time in which the host waited for the device.",
+    ),
+}
 
 
-class More(Protocol):
-    """What is to be had of a process beside its view."""
+class More(NamedTuple):
+    """What is known of a process beside its view."""
 
-    def verdict(self, view: ProcessView) -> str:
-        """Return the kind of the verdict."""
-
-    def ops(self, view: ProcessView) -> Sequence[OpCost]:
-        """Return what operators cost: the series to show."""
-
-    def collectives(self, view: ProcessView) -> Sequence[CollectiveTotal]:
-        """Return what collective calls have cost."""
-
-    def exemplars(
-        self, view: ProcessView, device: int, stream: int, name: str
-    ) -> Sequence[Exemplar]:
-        """Return tasks of the histogram "latency" or "queued"."""
+    verdict: str  # its kind
+    ops: Sequence[OpCost]  # the series to show
+    collectives: Sequence[CollectiveTotal]
+    # Tasks of the histogram "latency" or "queued" of a device and stream.
+    exemplars: Callable[[int, int, str], Sequence[Exemplar]]
 
 
 class _Identity(NamedTuple):
@@ -91,16 +122,17 @@ def add_process(
     )
     base = _labels(who, None, None)
     _add_whole(out, view, more, base)
+    for total in more.collectives:
+        _add_collective(out, base, total)
     used = [s for s in view.streams if s.stats.submitted]
     offset = unix_offset_ns() / _S
     for device in view.devices:
         streams = [s for s in view.streams if s.stats.device == device.device]
         labels = _labels(who, device.device, None)
         _add_device(out, device, streams, labels)
-        _add_allocator(out, device, labels)
         mine = [s for s in streams if s.stats.submitted]
         if mine and not per_stream:
-            _add_times(out, mine, labels, view, more)
+            _add_times(out, mine, labels, more)
     for stream in used:
         if _is_quiet(view, stream):
             continue
@@ -108,7 +140,7 @@ def add_process(
         _add_queue(out, stream, labels, offset)
         if per_stream:
             _add_thread(out, stream, labels)
-            _add_times(out, [stream], labels, view, more)
+            _add_times(out, [stream], labels, more)
 
 
 def _is_quiet(view: ProcessView, stream: StreamView) -> bool:
@@ -125,58 +157,65 @@ def _is_quiet(view: ProcessView, stream: StreamView) -> bool:
 
 def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> None:
     info, process = view.info, view.process
-    out.info(
-        "process",
-        "Which process this is.",
-        Labels(
-            base,
-            pid=str(info.pid),
-            name=name_of(info),
-            world_size=info.world_size,
-            version=info.package,
-            torch=info.torch,
-        ),
+    labels = Labels(
+        base,
+        pid=str(info.pid),
+        name=name_of(info),
+        user=view.user,
+        world_size=info.world_size,
+        version=info.package,
+        torch=info.torch,
     )
-    kind = more.verdict(view)
+    out.info("process", "Which process this is.", labels)
+    text = "1 for what holds the process up."
     for each in KINDS:
-        text = "1 for what holds the process up."
-        out.gauge("process_verdict", text, base.also("kind", each), each == kind)
-    out.gauge(
-        "snapshot_timestamp_seconds",
-        "When the counters were read from the living process.",
-        base,
-        view.tick + unix_offset_ns() / _S,
-    )
-    out.gauge(
-        "sanitizer_enabled",
-        "1 while the race sanitizer is on.",
-        base,
-        process.sanitizer_enabled,
-    )
-    out.gauge(
-        "async_waiters", "Futures that await a device.", base, process.async_waiters
-    )
+        labels = base.also("kind", each)
+        out.gauge("process_verdict", text, labels, each == more.verdict)
+    text = "When the counters were read from the living process."
+    read = view.tick + unix_offset_ns() / _S
+    out.gauge("snapshot_timestamp_seconds", text, base, read)
+    text = "1 while the race sanitizer is on."
+    out.gauge("sanitizer_enabled", text, base, process.sanitizer_enabled)
+    text = "Futures that await a device."
+    out.gauge("async_waiters", text, base, process.async_waiters)
     if process.unpublished_streams:
         text = "Streams without figures here: no memory or no room in the segment."
         out.gauge("unpublished_streams", text, base, process.unpublished_streams)
     if process.async_wakeup_ns.count:
-        out.histogram(
-            "async_wakeup_seconds",
-            "From the device being done to the coroutine running.",
-            base,
-            process.async_wakeup_ns,
-        )
+        text = "From the device being done to the coroutine running."
+        out.histogram("async_wakeup_seconds", text, base, process.async_wakeup_ns)
     steps = process.optimizer_steps
     out.counter("optimizer_steps", "Steps of optimizers.", base, steps, zero=True)
     text = "Trace events lost to a full ring."
     out.counter("trace_events_dropped", text, base, process.trace_dropped)
-    add_collectives(out, base, more.collectives(view))
-    for cost in more.ops(view):
+    for cost in more.ops:
         labels = Labels(base, op=cost.op)  # not kept: there are many names
         text = "Sampled tasks by operator: one task in 16."
         out.counter("op_sampled_tasks", text, labels, cost.tasks)
         text = "Time of sampled tasks by operator: one task in 16."
         out.counter("op_sampled_seconds", text, labels, cost.ns / _S)
+
+
+def _add_collective(out: Families, base: Labels, total: CollectiveTotal) -> None:
+    """Add what the calls of one collective in one group have cost.
+
+    The label `rank` is the rank of the world, also in a group of some of its ranks
+    and where the process has no RANK in its environment.
+    """
+    group = total.group
+    rank, collective = str(group.global_rank), total.name
+    labels = Labels(base, rank=rank, group=group.title, collective=collective)
+    if group.token:
+        labels["group_token"] = group.token[:_TOKEN]
+    text = "Time of collective calls from start to end, by calls that are done."
+    out.histogram("collective_seconds", text, labels, total.run)
+    text = "Bytes that this rank gave to collective calls, or else received."
+    out.counter("collective_bytes", text, labels, total.bytes, zero=True)
+    for attribute, (name, text) in _COLLECTIVE_TIMES.items():
+        spent = getattr(total, attribute) / _S
+        out.counter(f"collective_{name}_seconds", text, labels, spent, zero=True)
+    text = "Collective calls that failed."
+    out.counter("collectives_failed", text, labels, total.failed)
 
 
 def _add_device(
@@ -190,13 +229,9 @@ def _add_device(
         by = labels.also("reason", _REASONS.get(reason, reason))
         text = "Waits of host threads for the device."
         out.counter("host_sync", text, by, n, zero=True)
-        out.counter(
-            "host_sync_seconds",
-            "Time host threads waited for the device, also in waits that last.",
-            by,
-            device.wait_ns[reason] / _S,
-            zero=True,
-        )
+        text = "Time host threads waited for the device, also in waits that last."
+        waited = device.wait_ns[reason] / _S
+        out.counter("host_sync_seconds", text, by, waited, zero=True)
     for code in streams[0].stats.errors if streams else ():
         text = "Failures that poisoned a stream."
         n = sum(s.stats.errors[code] for s in streams)
@@ -214,54 +249,21 @@ def _add_device(
         for pinned, n in zip(("false", "true"), counts, strict=True):
             by = labels.also("direction", direction).also("pinned", pinned)
             out.counter("copy_bytes", "Bytes copied.", by, n)
-    plain = (
-        ("graph_captures", "Graph captures that succeeded.", device.graph_captures),
-        ("graph_replays", "Graph replays.", device.graph_replays),
-        ("events_created", "Events recorded for a first time.", device.events_created),
-        ("events_recorded", "Records of events.", device.events_recorded),
-    )
-    for name, text, n in plain:
-        out.counter(name, text, labels, n)
-    out.gauge(
-        "events_pending",
-        "Events recorded that nobody has seen done yet.",
-        labels,
-        device.events_pending,
-    )
     for reason, n in device.graph_capture_failures.items():
         text = "Graph captures in which something was not allowed, or given up."
         out.counter("graph_capture_failures", text, labels.also("reason", reason), n)
     if device.sanitizer_bytes:
         text = "Memory of the race sanitizer's own."
         out.gauge("sanitizer_tracked_bytes", text, labels, device.sanitizer_bytes)
-    out.counter(
-        "sanitizer_overhead_seconds",
-        "Time spent in the race sanitizer.",
-        labels,
-        device.sanitizer_ns / _S,
-    )
-
-
-def _add_allocator(out: Families, device: DeviceStats, labels: Labels) -> None:
-    gauges = (
-        ("allocated", "Memory in tensors.", device.allocated),
-        ("allocated_peak", "The most memory in tensors.", device.allocated_peak),
-        ("reserved", "Memory the allocator holds of the device.", device.reserved),
-        ("limit", "Memory of the device.", device.memory_total),
-    )
-    for name, text, n in gauges:
-        out.gauge(f"memory_{name}_bytes", text, labels, n)
-    counters = (
-        ("alloc", "Allocations.", device.allocations),
-        (
-            "alloc_retries",
-            "Allocations tried again after releasing the cache.",
-            device.alloc_retries,
-        ),
-        ("oom", "Allocations refused.", device.ooms),
-    )
-    for name, text, n in counters:
-        out.counter(f"memory_{name}", text, labels, n, zero=True)
+    text = "Time spent in the race sanitizer."
+    spent = device.sanitizer_ns / _S
+    out.counter("sanitizer_overhead_seconds", text, labels, spent)
+    for attribute, (name, text) in _GAUGES.items():
+        out.gauge(name, text, labels, getattr(device, attribute))
+    for attribute, (name, text) in _COUNTERS.items():
+        out.counter(name, text, labels, getattr(device, attribute))
+    for attribute, (name, text) in _COUNTERS_WITH_ZEROS.items():
+        out.counter(name, text, labels, getattr(device, attribute), zero=True)
 
 
 def _add_queue(
@@ -348,46 +350,27 @@ def _sum(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def _add_times(
-    out: Families,
-    streams: Sequence[StreamView],
-    labels: Labels,
-    view: ProcessView,
-    more: More,
+    out: Families, streams: Sequence[StreamView], labels: Labels, more: More
 ) -> None:
     """Add the histograms of some streams, together."""
     stats = [stream.stats for stream in streams]
 
-    def tasks_of(name: str) -> Sequence[Exemplar]:
-        found = [more.exemplars(view, s.device, s.stream, name) for s in stats]
-        return sorted((e for each in found for e in each), key=lambda e: e.value_ns)
+    def tasks_of(name: str) -> list[Exemplar]:
+        found = [more.exemplars(s.device, s.stream, name) for s in stats]
+        return sorted((e for each in found for e in each), key=lambda e: e.value)
 
-    out.histogram(
-        "launch_overhead_seconds",
-        "Time inside enqueue on the caller, of one task in 16.",
-        labels,
-        _sum(s.launch_ns for s in stats),
-        LAUNCH_BOUNDS,
-    )
-    out.histogram(
-        "queue_wait_seconds",
-        "From enqueue to taken, of one task in 16.",
-        labels,
-        _sum(s.queued_ns for s in stats),
-        exemplars=tasks_of("queued"),
-    )
+    text = "Time to put a task into the queue, of one task in 16."
+    pushed = _sum(s.launch_ns for s in stats)
+    out.histogram("launch_overhead_seconds", text, labels, pushed, LAUNCH_BOUNDS)
+    text = "From enqueue to taken, of one task in 16."
+    queued, tasks = _sum(s.queued_ns for s in stats), tasks_of("queued")
+    out.histogram("queue_wait_seconds", text, labels, queued, exemplars=tasks)
+    text = "From taken to complete, of one task in 16."
     for kind in stats[0].run_ns:
-        histogram = _sum(s.run_ns[kind] for s in stats)
-        if kind == "kernel" or histogram.count:
-            out.histogram(
-                "task_duration_seconds",
-                "From taken to complete, of one task in 16.",
-                labels.also("kind", kind),
-                histogram,
-            )
-    out.histogram(
-        "task_latency_seconds",
-        "From enqueue to complete, of one task in 16.",
-        labels,
-        _sum(s.latency_ns for s in stats),
-        exemplars=tasks_of("latency"),
-    )
+        ran = _sum(s.run_ns[kind] for s in stats)
+        if kind == "kernel" or ran.count:
+            by = labels.also("kind", kind)
+            out.histogram("task_duration_seconds", text, by, ran)
+    text = "From enqueue to complete, of one task in 16."
+    latency, tasks = _sum(s.latency_ns for s in stats), tasks_of("latency")
+    out.histogram("task_latency_seconds", text, labels, latency, exemplars=tasks)

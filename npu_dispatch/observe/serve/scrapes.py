@@ -7,45 +7,66 @@ import contextlib
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.samples import Exemplar
+
 import npu_dispatch
+from npu_dispatch.observe.judge.history import History, Reading
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
 from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.collectives import CollectiveTotal, read_totals
+from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.serve.families import Exemplar, Families, Family, Labels
+from npu_dispatch.observe.serve.families import Families, Labels
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
-from npu_dispatch.observe.serve.process_metrics import add_process
+from npu_dispatch.observe.serve.process_metrics import More, add_process
 from npu_dispatch.observe.serve.render import format_for
-from npu_dispatch.observe.serve.top_ops import TopOps
 from npu_dispatch.versions import TORCH_VERSION
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Scrapes"]
+__all__ = ["Scrapes", "TopOps"]
 
-# A verdict is about at least so long, and readings of so many seconds are kept.
-_SPAN_SECONDS = 5.0
+_SPAN_SECONDS = 5.0  # a verdict is about at least so long
+_OTHER = "other"
+# Operators that are among the costliest only later get series too, up to so many
+# times the number that was asked for.
+_ROOM = 2
 
 
-class _OfReader:
-    """What is remembered of a process from one reading to the next."""
+class TopOps:
+    """The series of one process: its costliest `most` operators, and all others.
 
-    def __init__(self, top_ops: int) -> None:
-        self.top = TopOps(top_ops)
-        self.past: deque[ProcessView] = deque()
+    No counter ever falls. An operator that was once among the costliest keeps its
+    series. If others were shown before, its series begins at zero, and what it had
+    cost by then stays in the sum of the others.
+    """
 
-    def note(self, view: ProcessView) -> None:
-        self.past.append(view)
-        while len(self.past) > 1 and view.tick - self.past[1].tick >= _SPAN_SECONDS:
-            self.past.popleft()
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._before: dict[str, tuple[int, int]] = {}  # by operator: tasks, ns
+
+    def rows(self, costs: Sequence[OpCost]) -> list[OpCost]:
+        """Return the series, the others' last. `costs` has the costliest first."""
+        first = not self._before
+        for cost in costs[: self._most]:
+            if len(self._before) < _ROOM * self._most:
+                entry = (0, 0) if first else (cost.tasks, cost.ns)
+                self._before.setdefault(cost.op, entry)
+        rows = []
+        for cost in costs:
+            if (past := self._before.get(cost.op)) is not None:
+                rows.append(OpCost(cost.op, cost.tasks - past[0], cost.ns - past[1]))
+        tasks = sum(cost.tasks for cost in costs) - sum(row.tasks for row in rows)
+        ns = sum(cost.ns for cost in costs) - sum(row.ns for row in rows)
+        return [*rows, OpCost(_OTHER, tasks, ns)]
 
 
 class Scrapes:
@@ -68,17 +89,12 @@ class Scrapes:
         self._ranked, self._top_ops, self._per_stream = ranked, top_ops, per_stream
         self._hang_seconds = hang_seconds
         self._lock = threading.Lock()  # guards the processes, and what follows
+        self._history = History(_SPAN_SECONDS)
+        # By the open segment: a program that replaces itself counts from zero.
+        self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
         self._answering = threading.Lock()  # guards these
         # By Format.text_kind: the moment and the text.
         self._answers: dict[tuple[bool, str], tuple[float, bytes]] = {}
-        # By the open segment: a program that replaces itself counts from zero.
-        self._known: WeakKeyDictionary[StatsReader, _OfReader] = WeakKeyDictionary()
-        self._shows_exemplars = False
-
-    def tick(self) -> None:
-        """Look at the counters; to be called about once a second."""
-        with self.refreshed():
-            pass
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[Processes]:
@@ -90,63 +106,40 @@ class Scrapes:
     def refreshed(self) -> Iterator[Processes]:
         """Read everything again, and then as processes()."""
         with self.processes() as processes:
-            for view in processes.refresh():
-                if reader := processes.reader(view):
-                    self._of(reader).note(view)
+            self._history.note(map(Reading, processes.refresh()))
             yield processes
 
-    def _of(self, reader: StatsReader) -> _OfReader:
-        found = self._known.get(reader)
-        if found is None:
-            found = self._known[reader] = _OfReader(self._top_ops)
-        return found
+    def _more(self, view: ProcessView, reader: StatsReader, exemplars: bool) -> More:
+        before, ops = self._history.before(view), []
+        if self._top_ops:
+            top = self._tops.setdefault(reader, TopOps(self._top_ops))
+            ops = top.rows(reader.ops())
+        verdict = judge(before and before.view, view, hang_seconds=self._hang_seconds)
+        shown = partial(_exemplars, reader) if exemplars else lambda *_: ()
+        return More(verdict.kind, ops, read_totals(*reader.behind()), shown)
 
-    # These four are process_metrics.More.
-    def verdict(self, view: ProcessView) -> str:
-        reader = self._processes.reader(view)
-        past = list(self._of(reader).past) if reader else []
-        before = past[0] if len(past) > 1 else None
-        return judge(before, view, hang_seconds=self._hang_seconds).kind
-
-    def ops(self, view: ProcessView) -> Sequence[OpCost]:
-        reader = self._processes.reader(view)
-        if not reader or not self._top_ops:
-            return ()
-        return self._of(reader).top.rows(reader.ops())
-
-    def collectives(self, view: ProcessView) -> Sequence[CollectiveTotal]:
-        reader = self._processes.reader(view)
-        return read_totals(*reader.behind()) if reader else ()
-
-    def exemplars(
-        self, view: ProcessView, device: int, stream: int, name: str
-    ) -> Sequence[Exemplar]:
-        reader = self._processes.reader(view)
-        if not self._shows_exemplars or reader is None:
-            return ()
-        found, zero = reader.exemplars(device, stream, name), unix_offset_ns()
-        return [
-            Exemplar(f"{stream}/{task}", ns, (zero + at) / 1e9)
-            for task, ns, at in found
-        ]
-
-    def families(self, *, exemplars: bool = False) -> list[Family]:
+    def families(self, *, exemplars: bool = False) -> list[Metric]:
         start = time.perf_counter()
         out = Families()
         with self.refreshed() as processes:
             views = processes.views
-            self._shows_exemplars = exemplars
             for view in views:
-                add_process(
-                    out, view, self, ranked=self._ranked, per_stream=self._per_stream
-                )
-            stale, killed = processes.unreadable, processes.killed
-        return [*out.all(), *_own(len(views), stale, killed, start).all()]
+                if reader := processes.reader(view):
+                    add_process(
+                        out,
+                        view,
+                        self._more(view, reader, exemplars),
+                        ranked=self._ranked,
+                        per_stream=self._per_stream,
+                    )
+            stale, killed = len(processes.unreadable), processes.killed
+        _add_own(out, len(views), stale, killed, start)
+        return [*out.all(), *_PROCESS.collect()]
 
     async def response(
         self,
         request: Request,
-        more: Callable[[], Sequence[Family]] = tuple,
+        more: Callable[[], Sequence[Metric]] = tuple,
         kept: float = KEPT_SECONDS,
     ) -> Response:
         """Answer a scrape, with more() added; `?name[]=` chooses series by name."""
@@ -162,7 +155,7 @@ class Scrapes:
     def answer(
         self,
         accept: str,
-        more: Callable[[], Sequence[Family]] = tuple,
+        more: Callable[[], Sequence[Metric]] = tuple,
         *,
         kept: float = 0.0,
         names: Sequence[str] = (),
@@ -186,37 +179,38 @@ class Scrapes:
             return text, form.content_type
 
 
-def _own(segments: int, stale: int, killed: int, start: float) -> Families:
-    """Return the exporter's metrics about itself."""
-    import psutil  # which nothing else here needs
+def _exemplars(
+    reader: StatsReader, device: int, stream: int, name: str
+) -> list[Exemplar]:
+    zero = unix_offset_ns()
+    return [
+        Exemplar({"task": f"{stream}/{task}"}, ns / 1e9, round((zero + at) / 1e9, 3))
+        for task, ns, at in reader.exemplars(device, stream, name)
+    ]
 
-    out, labels = Families(), Labels()
-    memory = psutil.Process().memory_info()
-    out.info(
-        "build",
-        "What the exporter is.",
-        Labels(
-            version=npu_dispatch.__version__,
-            torch=TORCH_VERSION,
-            abi=str(LAYOUT_VERSION),
-            mode="virtual",
-        ),
+
+# What the exporter itself takes of the machine.
+_PROCESS = ProcessCollector("npu_dispatch_exporter", registry=None)
+
+
+def _add_own(
+    out: Families, segments: int, stale: int, killed: int, start: float
+) -> None:
+    """Add the exporter's metrics about itself."""
+    labels = Labels()
+    about = Labels(
+        version=npu_dispatch.__version__,
+        torch=TORCH_VERSION,
+        abi=str(LAYOUT_VERSION),
+        mode="virtual",
     )
+    out.info("build", "What the exporter is.", about)
     text = "Processes found dead that had not ended by themselves."
     out.counter("exporter_processes_killed", text, labels, killed, zero=True)
-    text = "CPU time of the exporter."
-    used = time.process_time()
-    out.counter("exporter_process_cpu_seconds", text, labels, used, zero=True)
-    gauges = (
-        ("process_resident_memory_bytes", "Memory of the exporter.", memory.rss),
-        ("segments", "Statistics segments of living processes.", segments),
-        ("segments_stale", "Segments that could not be read.", stale),
-        (
-            "scrape_duration_seconds",
-            "Time to read the segments for this scrape.",
-            time.perf_counter() - start,
-        ),
-    )
-    for name, text, value in gauges:
-        out.gauge(f"exporter_{name}", text, labels, value)
-    return out
+    text = "Statistics segments of living processes."
+    out.gauge("exporter_segments", text, labels, segments)
+    text = "Segments that could not be read."
+    out.gauge("exporter_segments_stale", text, labels, stale)
+    text = "Time to read the segments for this scrape."
+    took = time.perf_counter() - start
+    out.gauge("exporter_scrape_duration_seconds", text, labels, took)

@@ -1,12 +1,16 @@
-"""Readings as plain values, for JSON."""
+"""Readings as plain values, for JSON.
+
+A trend is what the page's charts show of one reading: little, as ten minutes are kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from functools import reduce
 from itertools import pairwise
 from typing import Any
 
+from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.judge.rates import (
     key,
     late_waits,
@@ -22,20 +26,22 @@ from npu_dispatch.observe.judge.verdict import (
     judge,
     waits_for,
 )
-from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamStats
+from npu_dispatch.observe.segment import Histogram, SiteWaits, StatsReader, StreamStats
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
-from npu_dispatch.observe.serve.trend import trend
 from npu_dispatch.stream_names import stream_name
 
-__all__ = ["host_waits", "process_values"]
+__all__ = ["point", "process_values", "stacks"]
 
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_MOST_STREAMS = 16  # whose queues are told apart
+_SHARES = ("busy", "held", "starved")
+_BYTES = ("allocated", "reserved", "peak", "deferred")
 
 
-def host_waits(view: ProcessView) -> list[dict[str, Any]]:
+def _host_waits(view: ProcessView) -> list[dict[str, Any]]:
     """Return the host threads that wait now, the longest wait first."""
     return [
         {
@@ -64,37 +70,22 @@ def _octaves(histogram: Histogram) -> list[int]:
     return [b - a for a, b in pairwise(rising)]
 
 
-def _lines(
-    seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
-) -> list[dict[str, Any]]:
-    """Return the lines where the host waits; those that cost most lately come first."""
-    return [
-        {
-            "at": site.at,
-            "reason": site.reason,
-            "share": ns / 1e9 / seconds,
-            "count": site.waits,
-            "seconds": site.wait_ns / 1e9,
-        }
-        for site, ns in late_waits(before, now)[:_MOST_LINES]
-    ]
+def _line(site: SiteWaits, ns: int, elapsed: float) -> dict[str, Any]:
+    return {
+        "at": site.at,
+        "reason": site.reason,
+        "share": ns / 1e9 / elapsed,
+        "count": site.waits,
+        "seconds": site.wait_ns / 1e9,
+    }
 
 
 def process_values(
-    before: ProcessView | None,
-    now: ProcessView,
-    hang_seconds: float,
-    lines_before: Sequence[SiteWaits] = (),
-    lines: Sequence[SiteWaits] = (),
-    ops: Sequence[OpCost] = (),
+    earlier: Reading | None, reading: Reading, hang_seconds: float
 ) -> dict[str, Any]:
-    """Return one process; rates and percentiles are of the time since `before`.
-
-    `lines`: what host waits cost by Python line, at the same two moments. `ops`: the
-    operators, the costliest first.
-    """
-    if before is not None and before.info != now.info:
-        before, lines_before = None, ()
+    """Return one process; rates and percentiles are of the time since `earlier`."""
+    before, now = earlier and earlier.view, reading.view
+    lines_before = earlier.lines if earlier else ()
     rates = stream_rates(before, now)
     old = streams_of(before)
     verdict = judge(
@@ -102,8 +93,8 @@ def process_values(
         now,
         hang_seconds=hang_seconds,
         lines_before=lines_before,
-        lines=lines,
-        ops=ops,
+        lines=reading.lines,
+        ops=reading.ops,
     )
     used = [s for s in now.streams if s.stats.submitted]
     launch = [since(s.stats, old.get(key(s)), "launch_ns") for s in used]
@@ -117,6 +108,7 @@ def process_values(
         "began": now.info.monotonic_ns / 1e9,
         "pid": now.info.pid,
         "name": name_of(now.info),
+        "user": now.user,
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
         "attention": attention(verdict.kind),
         "rank": now.rank,
@@ -142,8 +134,12 @@ def process_values(
             }
             for reason, rate in syncs.items()
         },
-        "lines": _lines(seconds(before, now), lines_before, lines),
-        "waiting": host_waits(now),
+        # Those that cost most lately come first.
+        "lines": [
+            _line(site, ns, seconds(before, now))
+            for site, ns in late_waits(lines_before, reading.lines)[:_MOST_LINES]
+        ],
+        "waiting": _host_waits(now),
         "errors": [
             {
                 "stream": stream_name(s.stats.device, s.stats.stream),
@@ -184,7 +180,7 @@ def process_values(
         ],
         "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
     }
-    return values | {"trend": trend(values)}
+    return values | {"trend": _trend(values)}
 
 
 def _stream_values(
@@ -216,4 +212,90 @@ def _stream_values(
         "running": s.running if s.depth and not s.idle else None,
         "running_at": s.running_at if s.depth and not s.idle else None,
         "age_s": None if stream.oldest_queued is None else now - stream.oldest_queued,
+    }
+
+
+def _trend(process: dict[str, Any]) -> dict[str, Any]:
+    """Return what is drawn over time, of what process_values() returns."""
+    streams = process["streams"]
+    deepest = sorted(streams, key=lambda s: s["depth"], reverse=True)[:_MOST_STREAMS]
+    none = dict.fromkeys(_SHARES, 0.0)
+    busiest = max(streams, key=lambda s: [s[name] for name in _SHARES], default=none)
+    launch = process["launch_us"] or {}
+    waits = {reason: sync["share"] for reason, sync in process["syncs"].items()}
+    return {
+        "depths": {s["name"]: s["depth"] for s in deepest},
+        "device": {name: round(busiest[name], 4) for name in _SHARES},
+        "waits": {name: round(share, 4) for name, share in waits.items() if share},
+        "launch_us": [launch.get(name, 0.0) for name in ("p50", "p99")],
+        "latency_us": [
+            max((s["latency_us"][name] for s in streams), default=0.0)
+            for name in ("p50", "p99")
+        ],
+        "octaves": process["latency_octaves"],
+        "memory": {n: sum(m[n] for m in process["memory"]) for n in _BYTES},
+    }
+
+
+def point(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a snapshot."""
+    kept = ("id", "pid", "trend")
+    return {
+        "time": snapshot["time"],
+        "tick": snapshot["tick"],
+        "processes": [
+            {name: process[name] for name in kept} for process in snapshot["processes"]
+        ],
+    }
+
+
+def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
+    """Return waiting host threads, each stream's head and last tasks, and lines.
+
+    `lines`: how many of the last tasks each line launched, and what the host
+    waited there so far.
+    """
+    edges = waits_for(view)
+    launched: Counter[str] = Counter()
+    streams = []
+    for stream in view.streams:
+        s = stream.stats
+        recent = reader.recent(s.device, s.stream) if reader else []
+        launched.update(task.at for task in recent if task.at)
+        held = edges.get(key(stream))
+        streams.append(
+            {
+                "name": stream_name(s.device, s.stream),
+                "state": stream.state,
+                "head": {
+                    "task": s.retired,
+                    "op": s.running,
+                    "at": s.running_at,
+                    "waits_for": stream_name(*held) if held else None,
+                }
+                if s.depth
+                else None,
+                "recent": [
+                    {
+                        "task": task.task,
+                        "op": task.op,
+                        "at": task.at,
+                        "outcome": task.outcome,
+                    }
+                    for task in recent
+                ],
+            }
+        )
+    waits = reader.waits_by_site() if reader else []
+    lines = {at: {"at": at, "recent_tasks": n} for at, n in launched.most_common()}
+    for site in waits:
+        lines.setdefault(site.at, {"at": site.at, "recent_tasks": 0}).update(
+            waits=site.waits, wait_seconds=site.wait_ns / 1e9, reason=site.reason
+        )
+    return {
+        "id": view.id,
+        "pid": view.info.pid,
+        "host_waits": _host_waits(view),
+        "streams": streams,
+        "lines": list(lines.values()),
     }

@@ -8,16 +8,16 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
-from npu_dispatch.observe.segment import OpCost, SiteWaits
+from npu_dispatch.observe.judge.history import History, Reading
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.serve.killed import Killed
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
-from npu_dispatch.observe.serve.snapshot import process_values
+from npu_dispatch.observe.serve.snapshot import point, process_values
 from npu_dispatch.observe.serve.telemetry import Telemetry
-from npu_dispatch.observe.serve.trend import point
 
 __all__ = ["Watcher"]
 
@@ -29,45 +29,34 @@ _STALE_S, _STALE_INTERVALS = 30.0, 10
 _log = logging.getLogger(__name__)
 
 
-class _Reading(NamedTuple):
-    view: ProcessView
-    lines: Sequence[SiteWaits]
-    ops: Sequence[OpCost]
-
-
 class Watcher:
     """Reads the counters on one event loop, from the first request on."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        *,
-        interval: float,
-        hang_seconds: float,
-        top_ops: int = 0,
-        per_stream: bool = False,
-    ) -> None:
+    def __init__(self, config: ServiceConfig) -> None:
+        processes = Processes(
+            pid=config.pid, directory=config.directory, all_users=config.all_users
+        )
         self.scrapes = Scrapes(
             processes,
-            ranked=processes.pid is None,
-            top_ops=top_ops,
-            per_stream=per_stream,
-            hang_seconds=hang_seconds,
+            ranked=config.pid is None,
+            top_ops=config.ops,
+            per_stream=config.per_stream,
+            hang_seconds=config.hang_seconds,
         )
         self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
         self.snapshot: dict[str, Any] = {
             "time": 0.0,
             "tick": 0.0,
-            "interval": interval,
+            "interval": config.interval,
             "processes": [],
             "killed": [],
         }
         self._newest = b""  # the snapshot as JSON
         self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
         self._killed = Killed(processes)
-        self._interval, self._hang_seconds = interval, hang_seconds
-        self._past: deque[tuple[float, dict[str, _Reading]]] = deque()
+        self._interval, self._hang_seconds = config.interval, config.hang_seconds
+        self._past = History(_SMOOTH_S)
         self._news = asyncio.Condition()
         self._number = 0
         self._told = ""  # the failure that was logged last
@@ -86,7 +75,7 @@ class Watcher:
         while not self._closed.is_set():
             due = time.monotonic() + self._interval
             await asyncio.sleep(self._interval)
-            self.telemetry.lag.add(max(0, int((time.monotonic() - due) * 1e9)))
+            self.telemetry.lag.observe(max(0.0, time.monotonic() - due))
             await self._read_guarded()
 
     def age(self) -> float:
@@ -123,51 +112,24 @@ class Watcher:
             self._news.notify_all()
 
     def _look(self) -> None:
-        readings = {}
         with self.scrapes.refreshed() as processes:
             self.views = processes.views
-            for view in self.views:
-                reader = processes.reader(view)
-                lines = reader.waits_by_site() if reader else []
-                ops = reader.ops() if reader else []
-                readings[view.id] = _Reading(view, lines, ops)
-        now = time.monotonic()
-        past = self._earlier(now - _SMOOTH_S)
+            readings = [
+                Reading(view, reader.waits_by_site(), reader.ops())
+                for view in self.views
+                if (reader := processes.reader(view))
+            ]
+        self._past.note(readings)
         self.snapshot = {
             "time": time.time(),
-            "tick": now,
+            "tick": time.monotonic(),
             "interval": self._interval,
             "processes": [
-                self._values(past.get(who), reading)
-                for who, reading in readings.items()
+                process_values(self._past.before(now.view), now, self._hang_seconds)
+                for now in readings
             ],
             "killed": self._killed.look(),
         }
-        self._past.append((now, readings))
-
-    def _values(self, before: _Reading | None, now: _Reading) -> dict[str, Any]:
-        return process_values(
-            before.view if before else None,
-            now.view,
-            self._hang_seconds,
-            before.lines if before else (),
-            now.lines,
-            now.ops,
-        )
-
-    def _earlier(self, moment: float) -> dict[str, _Reading]:
-        """Return the newest reading before `moment`, or else the oldest.
-
-        Those that no later call can need are forgotten.
-        """
-        while len(self._past) > 1 and self._past[1][0] <= moment:
-            self._past.popleft()
-        found: dict[str, _Reading] = {}
-        for _, readings in self._past:
-            for who, reading in readings.items():
-                if reading.view.tick <= moment or who not in found:
-                    found[who] = reading
-        return found
 
     async def events(self) -> AsyncIterator[tuple[str, bytes]]:
         """Yield the history, the newest snapshot, then each new one, until close()."""

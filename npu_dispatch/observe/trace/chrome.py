@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.trace_file import TraceError
-from npu_dispatch.observe.trace.tracks import (
-    Call,
-    Counter,
-    Host,
-    Joins,
-    Lane,
-    Process,
-    Row,
-    Slice,
-    Span,
-    StreamTrack,
-    began_ns,
-    events,
-)
+from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
 
 __all__ = ["chrome_json", "load"]
 
 Json = dict[str, Any]
 _ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
 _PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}
-_STREAM = re.compile(r"npu:(\d+) stream (\d+)")
-_LANE = re.compile(r"(?:thread (\d+)|npu:(\d+) stream (\d+)) ranges(?: \((\d+)\))?")
 _RANK = re.compile(r"^rank \d+(?: on \S+)?: ")  # which job.py writes
-_NUMBER = re.compile(r"npu:(\d+) stream (\d+) number (\d+)")
+_MOST_BYTES = 1 << 30  # of what a file holds
 
 
 def chrome_json(
@@ -45,14 +31,14 @@ def chrome_json(
 
     Times are microseconds, with three decimals, since the first event of all;
     `otherData` has that event's time on CLOCK_MONOTONIC, of the first of `clocks`
-    where there are some.
+    where there are some, and all of it once more, for load().
     """
     joins = Joins(processes)
     origin = began_ns(processes)
     about: Json = {"origin_ns": origin}
     if clocks:
         about["clocks"] = [clock.text for clock in clocks]
-    about["processes"] = {p.pid: _about(p) for p in processes if p.host}
+    about["npu_dispatch"] = _packed(processes)
     head = {"displayTimeUnit": "ns", "otherData": about}
     with path.open("w") as out:
         out.write(json.dumps(head)[:-1] + ',"traceEvents":[\n')
@@ -62,13 +48,6 @@ def chrome_json(
                 out.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         out.write("\n]}\n")
-
-
-def _about(process: Process) -> Json:
-    """Return what load() needs of a process besides its events."""
-    assert process.host
-    moved = {"moved_by_ns": process.moved_by_ns}
-    return {"rank": process.rank, **asdict(process.host), **moved}
 
 
 def _encoded(process: Process, origin: int, joins: Joins) -> Iterator[Json]:
@@ -122,108 +101,41 @@ def load(paths: Iterable[Path]) -> list[Process]:
 
 def _load(path: Path) -> list[Process]:
     try:
-        read = json.loads(path.read_bytes())
-        about, events = read["otherData"], read["traceEvents"]
-        by_process: dict[int, list[Json]] = defaultdict(list)
-        for event in events:
-            by_process[event["pid"]].append(event)
-        return [
-            _process(pid, about["origin_ns"], about["processes"].get(str(pid)), mine)
-            for pid, mine in by_process.items()
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _unpacked(json.loads(path.read_bytes())["otherData"]["npu_dispatch"])
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise TraceError(
             f"{path}: expected a timeline that npu-dispatch trace -o NAME.json has "
             f"written, found none ({type(error).__name__}: {error})"
         ) from None
 
 
-def _process(
-    pid: int, origin: int, about: dict[str, Any] | None, events: list[Json]
-) -> Process:
-    moved = about["moved_by_ns"] if about else 0
+def _packed(processes: list[Process]) -> str:
+    """Return the processes as text, for load()."""
 
-    def ns(us: float) -> int:
-        return round(us * 1e3) + origin - moved
+    def values(one: Any) -> list[Any]:
+        return [getattr(one, field.name) for field in fields(one)]
 
-    names: dict[int, str] = {}
-    process = Process(pid, f"process {pid}", [])
-    counters: dict[str, Counter] = {}
-    of_row: dict[int, list[Json]] = defaultdict(list)
-    for event in events:
-        if event["ph"] == "M" and event["name"] == "process_name":
-            process.name = _RANK.sub("", event["args"]["name"])
-        elif event["ph"] == "M" and event["name"] == "thread_name":
-            names[event["tid"]] = event["args"]["name"]
-        elif event["ph"] == "C" and event["tid"] == 0:
-            [(unit, value)] = event["args"].items()
-            counter = counters.setdefault(event["name"], Counter(event["name"], unit))
-            counter.samples.append((ns(event["ts"]), value))
-        else:
-            of_row[event["tid"]].append(event)
-    process.counters = list(counters.values())
-    for row, name in names.items():
-        if stream := _STREAM.fullmatch(name):
-            tasks, depths = (
-                [event for event in of_row[row] if event["ph"] == kind] for kind in "XC"
-            )
-            both = zip(tasks, depths, strict=True)
-            slices = [_slice(task, depth["args"]["tasks"], ns) for task, depth in both]
-            device, number = map(int, stream.groups())
-            process.streams.append(StreamTrack(device, number, slices))
-        elif lane := _LANE.fullmatch(name):
-            process.lanes.append(_lane(lane, of_row[row], ns))
-    if about:
-        host = about["name"], about["boot"], about["unix_offset_ns"]
-        process.rank, process.host = about["rank"], Host(*host)
-    return process
+    text = json.dumps(processes, default=values, separators=(",", ":"))
+    return b64encode(zlib.compress(text.encode())).decode()
 
 
-def _slice(event: Json, depth: int, ns: Any) -> Slice:
-    args, started = event["args"], ns(event["ts"])
-    number = _NUMBER.fullmatch(args.get("waited_for", ""))
-    call = None
-    if "seq" in args:
-        call = Call(
-            args["group"],
-            args["group_token"],
-            args["seq"],
-            args["kind"] == "message",
-            args["bytes"],
-        )
-    device, stream, task = map(int, number.groups()) if number else (0, 0, 0)
-    return Slice(
-        name=event["name"],
-        position=args["task"],
-        submitted=started - args["queued_ns"],
-        started=started,
-        ended=started + round(event["dur"] * 1e3),
-        depth=depth,
-        outcome=args["outcome"],
-        waited_for=(device, stream, task) if number else None,
-        line=args.get("line", ""),
-        call=call,
-    )
+def _unpacked(packed: str) -> list[Process]:
+    data = zlib.decompressobj().decompress(b64decode(packed), _MOST_BYTES)
+    found: list[Process] = _made(list[Process], json.loads(data))
+    # As they were before as_one_job().
+    return [replace(p, name=_RANK.sub("", p.name), moved_by_ns=0) for p in found]
 
 
-def _lane(found: re.Match[str], events: list[Json], ns: Any) -> Lane:
-    thread, device, stream, index = found.groups()
-    place = (-1, int(thread)) if thread else (int(device), int(stream))
-    spans: list[Span] = []
-    inside: list[Json] = []
-
-    def add(event: Json, ended: int | None) -> None:
-        told = event["name"], event["cat"], 0
-        spans.append(Span(*told, *place, ns(event["ts"]), ended))
-
-    for event in events:
-        if event["ph"] == "i":
-            add(event, ns(event["ts"]))
-        elif event["ph"] == "B":
-            inside.append(event)
-        elif event["ph"] == "E" and inside:
-            add(inside.pop(), ns(event["ts"]))
-    for event in inside:
-        add(event, None)
-    spans.sort(key=lambda span: (span.began, -(span.ended or 1 << 63)))
-    return Lane(*place, int(index or 1) - 1, spans)
+def _made(kind: Any, value: Any) -> Any:
+    """Return a value of a type that tracks.py names, made of its fields."""
+    inside, has_fields = get_args(kind), is_dataclass(kind)
+    if has_fields:
+        kinds = get_type_hints(kind).values()
+        return kind(*(_made(*each) for each in zip(kinds, value, strict=True)))
+    if get_origin(kind) is list:
+        return [_made(inside[0], one) for one in value]
+    if get_origin(kind) is tuple:
+        return tuple(value)
+    if inside and value is not None:  # it may be None
+        return _made(inside[0], value)
+    return value

@@ -1,7 +1,6 @@
 // The tables of a process, and what stands on those that are folded up.
 
-import { setBar } from "./bars.js";
-import { fillTable, setText } from "./tables.js";
+import { fillTable, setBar, setText } from "./tables.js";
 import { bytes, count, duration, percent, words } from "./units.js";
 import { drawWaits } from "./waits.js";
 

@@ -1,12 +1,11 @@
 // The live page: takes snapshots from api/v1/events and answers: what should I look at?
 
-import { setBar } from "./bars.js";
 import { forgetCharts, setSpan } from "./charts.js";
 import { drawCharts } from "./evidence.js";
 import { follow } from "./feed.js";
 import { ones, straggler } from "./processes.js";
 import { fillDetails } from "./details.js";
-import { fillKeyed, setText } from "./tables.js";
+import { fillKeyed, setBar, setText } from "./tables.js";
 import { clock, count, duration, percent, shortener } from "./units.js";
 import { drawHeadline, mark, symbol, withoutKind } from "./verdict.js";
 

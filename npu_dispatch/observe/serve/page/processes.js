@@ -7,8 +7,10 @@ const WAITS = 0.25; // a rank waits for this share of the time, or more
 const MOST_KILLED = 3; // that are shown
 const SLOW = 1.5; // attention of a straggler: behind what stands still
 
-function title({ name, rank, pid }) {
-  return `${name || "process"}${rank === "" ? "" : `, rank ${rank}`}, pid ${pid}`;
+// `several`: processes of several users are shown.
+function title({ name, user, rank, pid }, several) {
+  return [name || "process", ...(rank === "" ? [] : [`rank ${rank}`]), `pid ${pid}`,
+    ...(several ? [`user ${user}`] : [])].join(", ");
 }
 
 function waits({ trend }) {
@@ -33,17 +35,18 @@ export function straggler(processes) {
 
 // Those that have launched something and those that were killed, who needs people first.
 export function ones({ processes, killed }, slow) {
+  const several = new Set([...processes, ...killed].map(({ user }) => user)).size > 1;
   const living = processes.filter((process) => process.launched).map((process) => {
     const late = process.id === slow?.id && process.attention > SLOW;
     const { verdict } = process;
     return {
-      key: process.id, who: title(process), process, rank: process.rank,
+      key: process.id, who: title(process, several), process, rank: process.rank,
       attention: late ? SLOW : process.attention,
       verdict: late ? { ...verdict, text: `${slow.text} ${withoutKind(verdict)}` } : verdict,
     };
   });
   const dead = killed.slice(0, MOST_KILLED).map((one) => ({
-    key: `killed/${one.pid}`, who: title(one), rank: one.rank,
+    key: `killed/${one.pid}`, who: title(one, several), rank: one.rank,
     // Somebody has started again since.
     attention: processes.some(({ began }) => began > one.tick) ? 5 : 0.5,
     verdict: {
