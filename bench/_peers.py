@@ -70,8 +70,7 @@ BY_NAME = {
         Peer("cpu_compiled", "cpu", backend="inductor"),
         Peer("npu_compiled", "npu", backend="inductor"),
         Peer(REDUCED, "npu", backend="inductor"),
-        Peer(WHOLE_STEP, "npu", backend="inductor"),
-        Peer(f"{WHOLE_STEP}_eager", "npu"),
+        Peer(WHOLE_STEP, "npu"),
     )
 }
 

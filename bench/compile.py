@@ -3,10 +3,9 @@ compiled and npu eager; and the host's cost of launching a generated kernel.
 
 `npu_compiled` is plain torch.compile of the model, `npu_reduce_overhead` the same with
 that mode. `npu_whole_step` is compile_step(): all of a step, optimizer included, in
-one graph; of the forward pass, which has no such step, a captured NPUGraph. The larger
-models are compiled plainly only, and compile_step() of programs with dropout as users
-write them (`npu_whole_step_eager`) does not compile. `first_compile` is the first step
-of a process: with an empty cache, and with that of an earlier process.
+one graph, by the backend that it chooses; of the forward pass, which has no such step,
+a captured NPUGraph. Of the larger models nothing is captured. `first_compile` is the
+first step of a process: with an empty cache, and with that of an earlier process.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from training import captured, deep_forward, training_step
 
 PLAIN = ("cpu", "cpu_compiled", "npu", "npu_compiled")
 ALL = (*PLAIN, REDUCED, WHOLE_STEP)
-USERS = (*PLAIN, f"{WHOLE_STEP}_eager")
+USERS = (*PLAIN, WHOLE_STEP)
 FORWARD = "mlp_16x16_forward"
 # case: calls in a block; who is compared, as capturing takes minutes of compiling each
 CASES = {
@@ -36,8 +35,10 @@ CASES = {
     "gpt_wide_step": (1, PLAIN),
     "cnn_step": (1, PLAIN),
     "lstm_step": (5, PLAIN),
+    "transformer_step": (5, USERS),
     "transformer_dropout_step": (5, USERS),
     "lstm_dropout_step": (5, USERS),
+    "dqn_step": (30, USERS),
 }
 # Not of a smoke run: Dynamo takes seconds in each process.
 COMPILED = ("cpu_compiled", "npu_compiled")

@@ -42,9 +42,7 @@ def step_of(
 ) -> Call:
     """Return a step with `batch`: a loop's body, or compile_step() of all of it."""
     if options.pop("whole", False):
-        whole = npu_dispatch.compile_step(
-            model, optimizer, loss_fn, backend=peer.backend or "eager"
-        )
+        whole = npu_dispatch.compile_step(model, optimizer, loss_fn)
         return lambda: whole(*batch)
 
     def evaluate() -> Tensor:
@@ -127,10 +125,20 @@ MODELS = {
         partial(labelled, 8, 16, 32, each=16),
         optimizer=partial(torch.optim.Adam, lr=1e-3),
     ),
-    # As users write them, with dropout.
+    # As users write them.
+    "transformer": Training(
+        lambda: models.OfSequences(models.transformer(dropout=0.0)),
+        partial(labelled, 16, 16, 128),
+    ),
     "transformer_dropout": Training(
         lambda: models.OfSequences(models.transformer()),
         partial(labelled, 16, 16, 128),
+    ),
+    # The update of a DQN's network: 8 observations, 4 actions, batch 32.
+    "dqn": Training(
+        partial(models.perceptron, 8, 64, 64, 4),
+        lambda: (torch.rand(32, 8), torch.rand(32, 4)),
+        F.smooth_l1_loss,
     ),
     "lstm_dropout": Training(
         lambda: models.OfSequences(nn.LSTM(128, 128, 2, batch_first=True, dropout=0.1)),
