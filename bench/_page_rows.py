@@ -252,7 +252,11 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "scraped": (
-        ("launches per second", "longest gap, us", "other threads' CPU time, us"),
+        (
+            "launches per second",
+            "longest gap, us",
+            "other threads' CPU time in 2 s, us",
+        ),
         tuple(
             Row(
                 words,
@@ -264,7 +268,7 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
             for words, case in (
                 ("not scraped", "quiet"),
-                ("service scraped without a pause", "scraped"),
+                ("service scraped up to 250 times per second", "scraped"),
                 ("another busy process instead of the service", "other_load"),
                 ("metrics rendered by a thread of the training process", "in_process"),
             )

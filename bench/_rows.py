@@ -86,17 +86,9 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             of_peers("LSTM training step", "train", "lstm"),
             of_peers("CNN of ResNet-18's size (limited by arithmetic)", "train", "cnn"),
             of_peers("wide GPT step (limited by arithmetic)", "train", "gpt_wide"),
-            of_peers(
-                "small MLP, torch's default optimizer kernels", "train", "mlp_defaults"
-            ),
-            of_peers(
-                "tiny GPT, torch's default optimizer kernels",
-                "train",
-                "gpt_tiny_defaults",
-            ),
-            of_peers(
-                "LSTM, torch's default optimizer kernels", "train", "lstm_defaults"
-            ),
+            of_peers("small MLP, default optimizer", "train", "mlp_defaults"),
+            of_peers("tiny GPT, default optimizer", "train", "gpt_tiny_defaults"),
+            of_peers("LSTM, default optimizer", "train", "lstm_defaults"),
             of_peers(
                 "encoder layer, another length and batch each step",
                 "dynamic",
@@ -123,25 +115,25 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         (
             single("time added to `import torch`, ms", "import_time", "import", "ms"),
             single(
-                "first minus later call at a new shape, median of 13 operators, us",
+                "first call at a shape minus a later one, median of 13 operators, us",
                 "cold",
                 "median_of_operators",
                 "npu_added_us",
             ),
             single(
-                "first call of an operator in a process minus a later one, us",
+                "first call in a process minus a later one, of 120 operators, us",
                 "cold",
                 "opinfo",
                 "npu_added_us",
             ),
             single(
-                "memory growth over steps of changing shape, MB",
+                "memory growth over 1,600 training steps of changing shape, MB",
                 "dynamic",
                 "memory",
                 "npu_grown_mb",
             ),
             single(
-                "wake-up of a coroutine (uvloop) / of a bare eventfd, p50",
+                "wake-up of a coroutine (uvloop) by the device / by an eventfd",
                 "aio",
                 "wake_uvloop",
                 "ratio_p50",
@@ -166,7 +158,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "added_ns",
             ),
             single(
-                "submission of a task with its Python line, ns",
+                "submission of a task of 256 bytes with its Python line, ns",
                 "enqueue",
                 "enqueue_with_site",
                 "added_ns",
@@ -189,7 +181,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "race sanitizer on / off, small operators", "sanitizer", "loop", "ratio"
             ),
             single(
-                "PyTorch's own sanitizer on / off, small operators",
+                "`torch.cuda._sanitizer` on / off, small operators",
                 "sanitizer",
                 "loop_upstreams_sanitizer",
                 "ratio",
@@ -211,13 +203,16 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("stable-baselines3: A2C on CartPole", "rl", "a2c", "ratio"),
                 ("stable-baselines3: DQN on CartPole", "rl", "dqn", "ratio"),
                 ("stable-baselines3: SAC on Pendulum", "rl", "sac", "ratio"),
-                ("stable-baselines3: PPO update in graph", "rl", "ppo_update", "ratio"),
+                (
+                    "stable-baselines3: PPO update, on npu as one graph replay",
+                    *("rl", "ppo_update", "ratio"),
+                ),
                 (
                     "transformers: step of Trainer, tiny GPT-2",
                     *("trainer", "trainer_gpt2", "ratio"),
                 ),
                 (
-                    "time that accelerate adds to a step",
+                    "time that `accelerate` adds to a step, on npu / on cpu",
                     *("trainer", "accelerate", "added_ratio"),
                 ),
             )
