@@ -61,7 +61,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             single(*row)
             for row in (
                 (
-                    "time to launch a small operator, npu / cpu",
+                    "time until the call of a small operator returns, npu / cpu",
                     "launch",
                     "geometric_mean",
                     "ratio",
@@ -69,10 +69,15 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
                 ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
                 ("encoder, changing lengths, npu / cpu", "dynamic", "encoder", "ratio"),
-                ("small MLP step in a graph, npu / cpu", "graphs", "mlp_step", "ratio"),
+                (
+                    "small MLP step, replayed graph on npu / eager on cpu",
+                    "graphs",
+                    "mlp_step",
+                    "ratio",
+                ),
                 ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
                 (
-                    "share of a `torch.add`'s instructions that are for statistics, %",
+                    "share of instructions of `torch.add` that collect metrics, %",
                     *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
                 ),
             )
