@@ -39,13 +39,13 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "halves": (
-        ("time / time on one core",),
+        ("time / time if both kernels run on one core",),
         tuple(
             single(words, "halves_bench", case, "ratio")
             for words, case in (
-                ("in halves, after a kernel in halves", "in_halves"),
-                ("on one core, after a kernel in halves", "alone_after_halves"),
-                ("in halves, after a kernel on one core", "in_halves_after_alone"),
+                ("in halves, the kernel before in halves", "in_halves"),
+                ("on one core, the kernel before in halves", "alone_after_halves"),
+                ("in halves, the kernel before on one core", "in_halves_after_alone"),
             )
         ),
     ),
@@ -101,7 +101,12 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "widths": (
-        ("65,536 elements", "262,144 elements", "1,048,576 elements", "ps per element"),
+        (
+            "65,536 elements, npu / cpu",
+            "262,144 elements, npu / cpu",
+            "1,048,576 elements, npu / cpu",
+            "cpu, one thread, ps per element",
+        ),
         tuple(
             Row(
                 words,
@@ -117,10 +122,10 @@ PAGES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("`gelu`", "gelu"),
                 ("`sqrt`", "sqrt"),
                 ("`tanh`", "tanh"),
-                ("`softmax` of rows", "softmax"),
+                ("`softmax(-1)`", "softmax"),
                 ("`layer_norm`", "layer_norm"),
-                ("`_foreach_addcmul_` of two", "foreach_addcmul"),
-                ("`sum` of columns", "sum"),
+                ("`_foreach_addcmul_` of two tensors", "foreach_addcmul"),
+                ("`sum(0)`", "sum"),
                 ("`cat`", "cat"),
                 ("`copy_`", "copy"),
                 ("`binary_cross_entropy`", "bce"),
