@@ -102,8 +102,9 @@ typedef struct npu_api {
   int (*current_stream)(int device, npu_stream* stream, char* error);
 
   /* Queues work and returns. Any thread. Waits only while the stream's queue
-   * is full. An error means that the work will not run: the stream has failed
-   * (the text says why), does not exist, or captures a graph. */
+   * is full. While the stream is captured, the graph takes the work. An error
+   * means that the work will not run: the stream has failed (the text says why)
+   * or does not exist. */
   int (*submit)(npu_stream stream, const npu_work* work, char* error);
 
   /* Waits until everything submitted so far is done; the stream's error, if it
