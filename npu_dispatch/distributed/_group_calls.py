@@ -85,6 +85,17 @@ def _reduced(group: Any, grads: Any) -> Any:
     return _Reduce_Scatter.apply(dist.ReduceOp.SUM, group, own, *grads)
 
 
+def set_timeout(set_known: Any, timeout: timedelta, group: Any = None) -> None:
+    """Set the timeout of hccl, too; torch sets those of nccl and gloo alone."""
+    from torch.distributed import distributed_c10d as dc
+
+    group = group or dc._get_default_group()
+    if dc._rank_not_in_group(group) or hccl_of(group) is None:
+        set_known(timeout, group)
+    else:
+        group.set_timeout(timeout)
+
+
 def monitored_barrier(
     barrier: Any, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
 ) -> None:

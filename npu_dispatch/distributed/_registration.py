@@ -19,6 +19,7 @@ from npu_dispatch.distributed._group_calls import (
     monitored_barrier,
     reduce_gathered,
     reduce_gathered_rows,
+    set_timeout,
 )
 from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._saved_calls import save_at_a_failure
@@ -45,6 +46,9 @@ def register() -> None:
     public._coalescing_manager = dc._coalescing_manager
     replace(monitored_barrier, f"{ours}:monitored_barrier")
     public.monitored_barrier = dc.monitored_barrier
+    # Later versions of torch have set_timeout() instead, which asks each backend.
+    if hasattr(dc, "_set_pg_timeout"):
+        replace(set_timeout, f"{ours}:_set_pg_timeout")
     replace(_check_hook, "torch.nn.parallel:DistributedDataParallel._check_comm_hook")
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
