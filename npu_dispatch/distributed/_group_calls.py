@@ -81,8 +81,9 @@ def _reduced(group: Any, grads: Any) -> Any:
     from torch import distributed as dist
     from torch.distributed.nn.functional import _Reduce_Scatter
 
+    reduce_scatter: Any = _Reduce_Scatter.apply
     own = torch.empty_like(grads[dist.get_rank(group)])
-    return _Reduce_Scatter.apply(dist.ReduceOp.SUM, group, own, *grads)
+    return reduce_scatter(dist.ReduceOp.SUM, group, own, *grads)
 
 
 def set_timeout(set_known: Any, timeout: timedelta, group: Any = None) -> None:
