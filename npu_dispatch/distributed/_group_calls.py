@@ -55,6 +55,48 @@ def coalescing(
         raise
 
 
+def reduce_gathered(backward: Any, ctx: Any, *grads: Any) -> Any:
+    """Give torch.distributed.nn's all_gather the gradient that it has with nccl.
+
+    With other backends torch exchanges gradients into tensors of the same strides,
+    which collectives need not accept.
+    """
+    if grads[0].device.type != "npu":
+        return backward(ctx, *grads)
+    return None, _reduced(ctx.group, grads)
+
+
+def reduce_gathered_rows(backward: Any, ctx: Any, grad: Any) -> Any:
+    """Do that for _all_gather_base, for which torch refuses other backends."""
+    from torch import distributed as dist
+
+    if grad.device.type != "npu":
+        return backward(ctx, grad)
+    ranks = grad.tensor_split(dist.get_world_size(ctx.group))
+    return None, _reduced(ctx.group, ranks), None
+
+
+def _reduced(group: Any, grads: Any) -> Any:
+    import torch
+    from torch import distributed as dist
+    from torch.distributed.nn.functional import _Reduce_Scatter
+
+    reduce_scatter: Any = _Reduce_Scatter.apply
+    own = torch.empty_like(grads[dist.get_rank(group)])
+    return reduce_scatter(dist.ReduceOp.SUM, group, own, *grads)
+
+
+def set_timeout(set_known: Any, timeout: timedelta, group: Any = None) -> None:
+    """Set the timeout of hccl, too; torch sets those of nccl and gloo alone."""
+    from torch.distributed import distributed_c10d as dc
+
+    group = group or dc._get_default_group()
+    if dc._rank_not_in_group(group) or hccl_of(group) is None:
+        set_known(timeout, group)
+    else:
+        group.set_timeout(timeout)
+
+
 def monitored_barrier(
     barrier: Any, group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
 ) -> None:

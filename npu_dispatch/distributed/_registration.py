@@ -17,10 +17,14 @@ from npu_dispatch.distributed._group_calls import (
     coalescing,
     hccl_of,
     monitored_barrier,
+    reduce_gathered,
+    reduce_gathered_rows,
+    set_timeout,
 )
 from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._saved_calls import save_at_a_failure
 from npu_dispatch.npu.patches.changes import replace
+from npu_dispatch.npu.patches.training import scaler_without_device
 from npu_dispatch.npu.runtime.device_error import raise_as
 
 
@@ -42,9 +46,16 @@ def register() -> None:
     public._coalescing_manager = dc._coalescing_manager
     replace(monitored_barrier, f"{ours}:monitored_barrier")
     public.monitored_barrier = dc.monitored_barrier
+    # Later versions of torch have set_timeout() instead, which asks each backend.
+    if hasattr(dc, "_set_pg_timeout"):
+        replace(set_timeout, f"{ours}:_set_pg_timeout")
     replace(_check_hook, "torch.nn.parallel:DistributedDataParallel._check_comm_hook")
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
+    )
+    import_alias.after_import("torch.distributed.nn.functional", _serve_autograd)
+    import_alias.after_import(
+        "torch.distributed.fsdp.sharded_grad_scaler", _scale_shards
     )
 
 
@@ -142,6 +153,17 @@ def _check_hook(check: Any, ddp: Any, hook: Any) -> None:
         reduced.__name__ = "reduced_on_npu"
         hook = reduced
     check(ddp, hook)
+
+
+def _serve_autograd() -> None:
+    functions = "torch.distributed.nn.functional"
+    replace(reduce_gathered, f"{functions}:_AllGather.backward")
+    replace(reduce_gathered_rows, f"{functions}:_AllGatherBase.backward")
+
+
+def _scale_shards() -> None:
+    scaler = "torch.distributed.fsdp.sharded_grad_scaler:ShardedGradScaler"
+    replace(scaler_without_device, f"{scaler}.__init__")
 
 
 def _finish_consolidation() -> None:

@@ -347,6 +347,25 @@ def test_formats_are_kept_and_may_differ_within_a_rank(ranks):
     ranks(TABLE + FORMATS, NPU_DISPATCH_DEVICES="2")
 
 
+GRADIENTS = """
+from torch.distributed.nn import functional
+join("hccl")
+def loss(t):  # row i has the gradient i + 1, in the strides of a transposed tensor
+    return (t.t() * torch.arange(1.0, len(t) + 1).npu()).sum()
+x = torch.ones(2, 3).npu().requires_grad_()
+sum(map(loss, functional.all_gather(x))).backward()
+assert x.grad.tolist() == [[size * 1.0] * 3, [size * 2.0] * 3], x.grad
+x.grad = None
+loss(functional._all_gather_base(torch.empty(2 * size, 3).npu(), x)).backward()
+first = 2 * rank + 1.0
+assert x.grad.tolist() == [[size * first] * 3, [size * (first + 1)] * 3], x.grad
+"""
+
+
+def test_gradients_of_gathered_tensors_may_have_any_strides(ranks):
+    ranks(GRADIENTS)
+
+
 SUMS = """
 join("hccl")
 gloo = dist.new_group(backend="gloo")

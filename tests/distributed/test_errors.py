@@ -86,6 +86,22 @@ os._exit(0)
     )
 
 
+@pytest.mark.parametrize("backend", ["hccl", "cpu:gloo,npu:hccl"])
+def test_torchs_function_sets_the_timeout_of_hccl(ranks, backend: str):
+    ranks(
+        """
+import warnings
+from torch.distributed import distributed_c10d as dc
+join(BACKEND)
+warnings.simplefilter("error")
+dc._set_pg_timeout(timedelta(seconds=7))
+ours = dist.group.WORLD._get_backend(torch.device("npu"))
+assert ours.options._timeout == timedelta(seconds=7)
+""".replace("BACKEND", repr(backend)),
+        1,
+    )
+
+
 def test_a_script_that_fails_ends_although_a_collective_waits(ranks):
     # Rank 1 never calls: it ends when rank 0, whose timeout is longer than
     # ours, says that it has failed.

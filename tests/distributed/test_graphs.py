@@ -154,6 +154,35 @@ def test_replays_on_devices_and_in_the_recorder_and_what_is_no_part_of_them(rank
     ranks(FACTS, NPU_DISPATCH_DEVICES="2")
 
 
+BATCH_NORM = """
+import torch.nn as nn
+join(seconds=30)
+torch.npu.set_device(0)
+norm, stream = nn.SyncBatchNorm(3).npu(), torch.npu.Stream()
+x = batch(0, 4, 3, 5).npu().requires_grad_()
+def step():
+    x.grad.zero_()
+    y = norm(x)
+    y.pow(3).sum().backward()
+    return y
+torch.npu.synchronize()
+with torch.npu.stream(stream):
+    x.grad = torch.zeros(4, 3, 5).npu()
+    step()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, stream=stream):
+        y = step()
+    graph.replay()
+    replayed = [y.tolist(), x.grad.tolist()]
+    eager = [step().tolist(), x.grad.tolist()]
+assert replayed == eager
+"""
+
+
+def test_a_synchronized_batch_norm_is_captured(ranks):
+    ranks(BATCH_NORM)
+
+
 # A DDP step of a tiny GPT: on cpu with gloo, eager, and in one replay. As on CUDA,
 # DDP is made and warmed up on the stream of the capture.
 GPT = """

@@ -9,6 +9,7 @@ import torch
 from host_waits import host_waits
 from step_loop import plain_loop
 from torch import nn
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
 LOW = [torch.float16, torch.bfloat16]
@@ -141,6 +142,15 @@ def test_training_with_a_grad_scaler_skips_the_step_that_overflows(make):
 
     assert all(p.isfinite().all() for p in trained[1])
     torch.testing.assert_close(*trained, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", [torch.amp.GradScaler, ShardedGradScaler])
+def test_a_scaler_that_names_no_device_is_the_npus(kind):
+    scaler = kind(init_scale=8.0)
+
+    assert scaler.scale(torch.ones(1, device="npu")).item() == 8
+    scaler.update(torch.tensor(4.0, device="npu"))
+    assert scaler.get_scale() == 4
 
 
 @pytest.mark.parametrize(("fused", "waits"), [(True, 0), (False, 3)])

@@ -88,6 +88,10 @@ assert cuda.memory_snapshot(include_traces=False) == cuda.memory_snapshot()
 assert cuda.MemPool().snapshot(include_traces=False) == []
 g.debug_dump(debug_path=tempfile.mktemp())
 assert cuda.is_bf16_supported()
+scaler = torch.amp.GradScaler()
+scaler.scale(torch.ones(1, device="cuda"))
+scaler.update(torch.tensor(4.0, device="cuda"))
+assert scaler.get_scale() == 4
 plus = cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x + 1; }")
 assert plus(torch.ones(2, device="cuda")).tolist() == [2, 2]
 assert cuda._exchange_device(1) == 0 and cuda._exchange_device(0) == 1

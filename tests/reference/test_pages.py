@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tools/reference"))
 from snapshot_fields import FIELDS
 
 from npu_dispatch.cli.doctor import OUR_NAMES
+from npu_dispatch.npu.runtime.alloc_conf import _HONOURED
 from npu_dispatch.observe.serve.app import create_app
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,12 @@ def test_each_variable_that_is_read_is_described_and_no_other():
 
 def test_the_names_that_doctor_knows_are_those_of_the_page():
     assert set(OUR_NAMES) == {one for one in DESCRIBED if one.startswith("NPU_")}
+
+
+def test_the_settings_of_the_allocator_are_those_of_the_page():
+    page = (ROOT / "docs/memory.md").read_text()
+    keys = re.findall(r"^\| (`.*?) \|", page, re.M)
+    assert set(re.findall(r"`(\w+)`", "".join(keys))) == _HONOURED.keys()
 
 
 def test_the_service_describes_all_its_routes():

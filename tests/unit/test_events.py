@@ -103,6 +103,24 @@ EVENTS = {
 }
 
 
+@pytest.mark.parametrize("generic", [False, True])
+@pytest.mark.parametrize("kind", EVENTS)
+def test_each_kind_of_stream_waits_for_each_kind_of_event(kind: str, generic: bool):
+    event, producer, x = EVENTS[kind](), torch.npu.Stream(), torch.zeros(4).npu()
+    stream = torch.Stream("npu") if generic else torch.npu.Stream()
+    torch.npu.synchronize()
+    with Held(producer):
+        with torch.npu.stream(producer):
+            x.fill_(1)
+        event.record(producer)
+        stream.wait_event(event)
+        with stream:
+            y = x.clone()
+        assert not stream.query()
+    stream.synchronize()
+    assert y.tolist() == [1, 1, 1, 1]
+
+
 @pytest.fixture
 def reset():
     yield

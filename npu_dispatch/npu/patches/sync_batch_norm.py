@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from npu_dispatch.npu.patches.changes import change
+from npu_dispatch import _C
+from npu_dispatch.npu.patches.changes import change, replaces
 
 _library: Any = None  # the kernels are taken back when it goes
 
@@ -159,3 +161,28 @@ def compose_sync_batch_norm() -> None:
     _library = library("aten", "IMPL")
     for name, kernel in _KERNELS.items():
         _library.impl(name, kernel, "PrivateUse1")
+
+
+class _EveryRank(TorchFunctionMode):
+    """Keeps the statistics that a mask would choose from."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        masks = func is Tensor.__getitem__ and isinstance(args[1], Tensor)
+        if masks and args[1].dtype == torch.bool:
+            return args[0]
+        return func(*args, **kwargs or {})
+
+
+@replaces("torch.nn.modules._functions:SyncBatchNorm.forward")
+def capture_statistics(forward: Any, ctx: Any, input: Tensor, *args: Any) -> Any:
+    """Let a capture keep the statistics of all ranks, as torch does for CUDA.
+
+    Else torch drops those of empty inputs, for which it reads the counts on the host.
+    """
+    on_npu = input.device.type == "npu" and not torch.compiler.is_compiling()
+    if not on_npu or not _C.is_capturing():
+        return forward(ctx, input, *args)
+    with _EveryRank():
+        return forward(ctx, input, *args)

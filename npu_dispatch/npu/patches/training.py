@@ -1,9 +1,10 @@
 """Autocast, backward, losses, optimizers, profiles and nn.DataParallel.
 
-torch's autocast functions that name no device mean CUDA. nn.MultiheadAttention and
-nn.TransformerEncoder ask one of them whether to take a fast path that does not cast.
-Where there is no CUDA device, these functions mean npu. CUDA's own state stays as it
-is: TorchScript inserts casts by it, which are for tensors of CUDA.
+torch's autocast functions that name no device mean CUDA, and so does a GradScaler.
+nn.MultiheadAttention and nn.TransformerEncoder ask one of the functions whether to take
+a fast path that does not cast. Where there is no CUDA device, all of them mean npu.
+CUDA's own state stays as it is: TorchScript inserts casts by it, which are for tensors
+of CUDA.
 """
 
 from __future__ import annotations
@@ -68,6 +69,17 @@ def autocast_without_device() -> None:
     _name_the_device("set_autocast_enabled", "set_autocast_enabled", 1)
     _name_the_device("get_autocast_gpu_dtype", "get_autocast_dtype", 0)
     _name_the_device("set_autocast_gpu_dtype", "set_autocast_dtype", 1)
+
+
+@replaces("torch.amp:GradScaler.__init__")
+def scaler_without_device(init: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Let a scaler that is given no device scale gradients of the npu.
+
+    torch makes one for CUDA, and switches it off where there is no CUDA device.
+    """
+    if not args:
+        kwargs.setdefault("device", _default())
+    init(self, *args, **kwargs)
 
 
 @replaces(
