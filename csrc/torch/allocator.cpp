@@ -126,9 +126,7 @@ REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &allocator_)
 }  // namespace
 
 void empty_cache() {
-  forbid_anywhere("empty_cache()",
-                  "returning memory to the driver waits for the device; call "
-                  "it before the capture");
+  if (Capture::get().under_way()) return;  // as torch.cuda's: it would wait
   collect_graphs();
   for (int device = 0; device < device_count(); ++device)
     if (allocator_exists(device)) allocator(device).empty_cache();

@@ -28,8 +28,6 @@ x.cpu() | to the host
 torch.npu.synchronize() | synchronize
 torch.npu.current_stream().synchronize() | waiting for a stream
 torch.npu.current_stream().query() | query
-torch.npu.empty_cache() | empty_cache
-torch.accelerator.empty_cache() | empty_cache
 torch.npu.manual_seed(1) | changing the seed
 torch.npu.set_rng_state(torch.zeros(16, dtype=torch.uint8)) | changing the state
 """
@@ -54,6 +52,21 @@ def test_what_is_forbidden_raises_with_op_line_thread_and_rule(row, graph):
     assert torch.npu.current_stream() == torch.npu.default_stream()
     graph.replay()
     assert x.tolist() == [[2.0] * 4] * 4
+
+
+@pytest.mark.parametrize("place", [torch.npu, torch.accelerator])
+def test_to_empty_the_cache_in_a_capture_does_nothing(place, graph):
+    x = matrix()
+    del (unused := [matrix()])[:]
+    before = torch.npu.memory_reserved()
+    with torch.npu.graph(graph):
+        x.add_(1)
+        place.empty_cache()
+        x.add_(1)
+
+    assert torch.npu.memory_reserved() >= before and not unused
+    graph.replay()
+    assert x.tolist() == [[3.0] * 4] * 4
 
 
 def test_a_forbidden_call_that_is_caught_leaves_the_capture_alone(graph):
