@@ -59,16 +59,7 @@ TEST_ALONE(Engine, KeepsTheCurrentStreamPerThread) {
   EXPECT_EQ(others, find_stream(0, 0));
 }
 
-TEST(Engine, ExecutesEverythingQueuedBeforeExit) {
-  const auto ended = in_child([] {
-    for (uint64_t i = 0; i < 200; ++i) submit(current_stream(0), kPrint, {i});
-    return 0;
-  });
-  std::string wanted;
-  for (int i = 0; i < 200; ++i) wanted += std::to_string(i) + ",";
-  expect_ended(ended, wanted);
-}
-
+// Of one stream alone: tests/cpp/states.
 TEST(Engine, ExecutesStreamsThatWaitForEachOtherBeforeExit) {
   const auto ended = in_child([] {
     Stream& a = next_stream(0, StreamPool::kNormal);
