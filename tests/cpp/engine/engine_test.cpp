@@ -50,15 +50,6 @@ TEST_ALONE(Engine, HandsOutAPoolsStreamsInTurn) {
   EXPECT_EQ(handed_out.back(), handed_out.front());
 }
 
-TEST_ALONE(Engine, KeepsTheCurrentStreamPerThread) {
-  Stream& mine = next_stream(0, StreamPool::kNormal);
-  set_current_stream(mine);
-  Stream* others = nullptr;
-  std::thread([&] { others = &current_stream(0); }).join();
-  EXPECT_EQ(&current_stream(0), &mine);
-  EXPECT_EQ(others, find_stream(0, 0));
-}
-
 // Of one stream alone: tests/cpp/states.
 TEST(Engine, ExecutesStreamsThatWaitForEachOtherBeforeExit) {
   const auto ended = in_child([] {

@@ -67,6 +67,8 @@ TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
   write_header(unknown, 1 << 30, 7, 0);
   write_header(ended, getpid(), start, here + 1);
   std::ofstream(other) << "no segment";
+  // Nobody waits for its writer.
+  EXPECT_EQ(mkfifo((folder.path + "/7").c_str(), 0600), 0);
   {
     const Held of_elsewhere(elsewhere), of_unknown(unknown), of_reused(reused);
     EXPECT_TRUE(!has_ended(elsewhere));
