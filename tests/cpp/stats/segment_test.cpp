@@ -225,24 +225,6 @@ TEST(Segment, IsAFileThatOnlyItsOwnerReads) {
                                 std::to_string(getpid()));
 }
 
-TEST(Segment, DescribesItself) {
-  SegmentHeader header;
-  std::ifstream file(segment_path(), std::ios::binary);
-  file.read(reinterpret_cast<char*>(&header), sizeof header);
-
-  EXPECT_EQ(memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic), 0);
-  EXPECT_EQ(header.version, kLayoutVersion);
-  EXPECT_EQ(header.pid, getpid());
-  EXPECT_EQ(header.header_bytes, offsetof(Segment, devices));
-  EXPECT_EQ(header.device_block_bytes, sizeof(DeviceBlock));
-  EXPECT_EQ(header.stream_block_bytes, sizeof(StreamBlock));
-  EXPECT_TRUE(header.process_start > 0);
-  EXPECT_TRUE(header.monotonic_ns <= now_ns());
-  EXPECT_EQ(
-      header.header_bytes + header.device_blocks * header.device_block_bytes,
-      offsetof(Segment, streams));
-}
-
 // On some machines pages have 64 KiB, and a mapping begins at one.
 TEST(Segment, IsMappedInPartsThatCanBeginAPageOfAnySize) {
   segment_extension(100, [](void*) {});
