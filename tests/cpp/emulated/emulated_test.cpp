@@ -1,11 +1,10 @@
-// An emulated device: its specification, what kernels have to do by their names
-// and shapes, what that costs, and the model, which is told the time; and what
-// the driver's table promises beyond tests/cpp/driver, each case in a process
-// of its own, because NPU_EMULATED is read once.
+// An emulated device: its specification, and the model, which is told the time
+// (what kernels cost: tests/plan/test_emulated.py); and what the driver's table
+// promises beyond tests/cpp/driver, each case in a process of its own, because
+// NPU_EMULATED is read once.
 #include "csrc/driver/driver.h"
 #include "csrc/driver/emulated/model.h"
 #include "csrc/driver/emulated/spec.h"
-#include "csrc/driver/emulated/work.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/system.h"
 
@@ -159,52 +158,6 @@ TEST(EmulatedSpec, NamesKeyFoundAndExpected) {
         {"speed", "key=value"}})
     EXPECT_CONTAINS(fault(text), says);
   EXPECT_EQ(fault("launch_ns=0"), "");
-}
-
-// A kernel whose last tensor is its result.
-using Shapes = std::vector<std::vector<int64_t>>;
-
-TaskWork work_of(const char* name, const Shapes& shapes,
-                 const std::vector<int>& itemsizes) {
-  Shapes strides = shapes;
-  std::vector<npu_view> views;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    int64_t stride = 1;
-    for (size_t d = shapes[i].size(); d-- > 0; stride *= shapes[i][d])
-      strides[i][d] = stride;
-    const bool result = i + 1 == shapes.size();
-    views.push_back({shapes[i].data(), strides[i].data(),
-                     uint16_t(shapes[i].size()), uint16_t(itemsizes[i]),
-                     uint16_t(i), uint8_t(result ? NPU_WRITE : NPU_READ)});
-  }
-  const npu_kernel kernel{nullptr, name, views.data(), uint32_t(views.size())};
-  const Numbers words(views.size());
-  return work_of_task(kernel, words.data());
-}
-
-TEST(TaskWork, NarrowProductsAreMadeAtTheRateOfTheirInputs) {
-  for (const char* name : {"aten::_scaled_mm", "aten::_int_mm"}) {
-    const TaskWork w = work_of(name, {{8, 16}, {16, 4}, {8, 4}}, {1, 1, 4});
-    EXPECT_EQ(w.flops, 2.0 * 8 * 16 * 4);
-    EXPECT_EQ(w.itemsize, 1);
-  }
-  EXPECT_EQ(work_of("aten::mm", {{8, 16}, {16, 4}, {8, 4}}, {4, 4, 4}).itemsize,
-            4);
-}
-
-TEST(TaskCost, EachArithmeticReachesItsPartOfThePeak) {
-  EmulatedSpec spec;
-  spec.fp32 = 2;
-  spec.bandwidth = 1e9;
-  spec.of_peak[size_t(Arithmetic::kConvolution)] = 0.5;
-  spec.of_peak[size_t(Arithmetic::kRecurrence)] = 0.25;
-  for (const auto& [name, ns] : {std::pair{"aten::mm", 500},
-                                 {"aten::convolution", 1000},
-                                 {"aten::mkldnn_rnn_layer", 2000}}) {
-    TaskWork work = work_of(name, {{64}, {64}}, {4, 4});
-    work.flops = 1000;
-    EXPECT_EQ(cost_of(spec, work).work, ns);
-  }
 }
 
 // Whether the body returns true.

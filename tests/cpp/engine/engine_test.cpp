@@ -50,25 +50,7 @@ TEST_ALONE(Engine, HandsOutAPoolsStreamsInTurn) {
   EXPECT_EQ(handed_out.back(), handed_out.front());
 }
 
-TEST_ALONE(Engine, KeepsTheCurrentStreamPerThread) {
-  Stream& mine = next_stream(0, StreamPool::kNormal);
-  set_current_stream(mine);
-  Stream* others = nullptr;
-  std::thread([&] { others = &current_stream(0); }).join();
-  EXPECT_EQ(&current_stream(0), &mine);
-  EXPECT_EQ(others, find_stream(0, 0));
-}
-
-TEST(Engine, ExecutesEverythingQueuedBeforeExit) {
-  const auto ended = in_child([] {
-    for (uint64_t i = 0; i < 200; ++i) submit(current_stream(0), kPrint, {i});
-    return 0;
-  });
-  std::string wanted;
-  for (int i = 0; i < 200; ++i) wanted += std::to_string(i) + ",";
-  expect_ended(ended, wanted);
-}
-
+// Of one stream alone: tests/cpp/states.
 TEST(Engine, ExecutesStreamsThatWaitForEachOtherBeforeExit) {
   const auto ended = in_child([] {
     Stream& a = next_stream(0, StreamPool::kNormal);

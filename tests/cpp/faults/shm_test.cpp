@@ -87,46 +87,6 @@ TEST(FullShm, HarmsNothingThatIsWrittenLater) {
   });
 }
 
-// Two containers share /dev/shm, and both have a process of this number.
-TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
-  with_shm(16 * kMiB, [] {
-    const std::string folder =
-        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
-    mkdir(folder.c_str(), 0700);
-    const std::string theirs = folder + "/" + std::to_string(getpid());
-    SegmentHeader header{};
-    memcpy(header.magic, kLayoutMagic, sizeof kLayoutMagic);
-    header.version = kLayoutVersion;
-    header.pid = uint32_t(getpid());
-    header.process_start = 7;
-    header.pid_namespace = pid_namespace() + 1;
-    const int file = open(theirs.c_str(), O_RDWR | O_CREAT, 0600);
-    if (write(file, &header, sizeof header) != sizeof header) return 1;
-    struct flock what {};  // as that process holds it
-    what.l_type = F_WRLCK;
-    what.l_whence = SEEK_SET;
-    if (fcntl(file, F_OFD_SETLK, &what)) return 4;
-    if (segment_path() != theirs + "-" + std::to_string(pid_namespace()))
-      return 2;
-    remove_segment();
-    return access(theirs.c_str(), F_OK) == 0 ? 0 : 3;
-  });
-}
-
-// A FIFO in the folder of the segments must not make anybody wait for a writer.
-TEST(SharedShm, IsNotHeldUpByAFifo) {
-  with_shm(16 * kMiB, [] {
-    const std::string folder =
-        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
-    mkdir(folder.c_str(), 0700);
-    for (const char* name : {"/1", "/2"})
-      if (mkfifo((folder + name).c_str(), 0600)) return 1;
-    if (mkfifo((folder + "/" + std::to_string(getpid())).c_str(), 0600))
-      return 2;
-    return segment_path().empty() ? 3 : 0;
-  });
-}
-
 // A forked child takes a file with its first stream.
 TEST(FullShm, HarmsNoForkedChild) {
   with_shm(8 * kMiB, [] {

@@ -228,19 +228,6 @@ TEST(GraphPool, LeavesTheStreamsOtherPoolsAsTheyAre) {
   EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
 }
 
-// A replay writes to captured memory at any time, so no pool may lend it that
-// serves others when the capture is over.
-TEST(GraphPool, BorrowsFromNoPool) {
-  Memory memory;
-  memory.hold_pool(7, {true, true});
-  memory.hold_pool(8);
-  memory.free(take_private(memory, 7, 200 * kMiB));
-  memory.begin_capture(first_stream(), 8);
-  EXPECT_TRUE(!take(memory, 150 * kMiB));
-  memory.end_capture(first_stream());
-  EXPECT_TRUE(take(memory, 150 * kMiB));
-}
-
 enum class Action { kAlloc, kFree, kFreed, kSegment, kSegmentFreed, kNoMemory };
 
 struct Steps final : Observer {

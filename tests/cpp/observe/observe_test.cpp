@@ -252,6 +252,8 @@ TEST_ALONE(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {
   EXPECT_TRUE(after <= before + 101);
   run(100);
   EXPECT_EQ(ring.written.load(), after);
+  trace_mark({7, 0, 0, kMarkPoint, 0, 5});
+  EXPECT_TRUE(ring_of(*file, -1, -1) == nullptr);
 }
 
 // add() returns false where it overwrites a record that a following reader has
@@ -271,32 +273,6 @@ TEST(Trace, CountsWhatItWritesOver) {
   EXPECT_TRUE(!add(ring, record));
   ring.taken = 7;
   EXPECT_TRUE(!add(ring, record));
-}
-
-TEST_ALONE(Trace, HasTheMarksOfRanges) {
-  const Traces traces;
-  trace_mark({1, 2, 3, kMarkBegin, 0, 5});  // nobody traces yet
-  submit(current_stream(0), kNothing, {});
-  TraceFile& file = *traces.mine();
-  const uint32_t name = trace_text("a range"), domain = trace_text("domain");
-  EXPECT_EQ(trace_text("a range"), name);
-  EXPECT_TRUE(name != domain);
-  const uint64_t began = ticks();
-  trace_mark({7, name, domain, kMarkBegin, 0, 5});
-  trace_mark({7, name, domain, kMarkEnd, -1, 6});
-  const auto marks = records(*ring_of(file, -1, -1), 2);
-  EXPECT_EQ(name_at(file, marks[0].name), "a range");
-  EXPECT_EQ(name_at(file, marks[0].depth), "domain");
-  EXPECT_TRUE(marks[0].position == 7 && marks[0].kind == kMarkBegin);
-  EXPECT_TRUE(marks[0].other_device == 0 && marks[0].other_stream == 5);
-  EXPECT_TRUE(marks[1].other_device == -1 && marks[1].other_stream == 6);
-  EXPECT_EQ(marks[1].kind, kMarkEnd);
-  EXPECT_TRUE(marks[0].started >= began);
-  EXPECT_TRUE(marks[0].submitted == marks[0].started &&
-              marks[0].ended == marks[0].started);
-  file.header.wanted.store(0);
-  trace_mark({8, name, domain, kMarkPoint, 0, 5});
-  EXPECT_EQ(ring_of(file, -1, -1)->written.load(), 2);
 }
 
 // A table that is full takes no more texts, and keeps those that it has.

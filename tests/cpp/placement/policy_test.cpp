@@ -52,20 +52,15 @@ TEST(Budget, GoesOnWhereTheNumbersOfWindowsBeginAgain) {
   EXPECT_EQ(budget.take(last + 2, 99), 10);
 }
 
-TEST(Policy, AllSpinWhereThereAreCores) {
-  Policy policy({2, {}, 1}, true);
+TEST(Policy, AllSpinWhereThereAreCoresAndNobodyOnTheOnlyOne) {
+  Policy policy({1, {}, 1}, true);
+  EXPECT_EQ(policy.spin(kNow, 250 * kUs), 0);
+  policy.set_cpus(2);  // taskset
   EXPECT_TRUE(policy.spins_freely());
   for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(policy.spin(kNow, 250 * kUs), 250 * kUs);
-}
-
-TEST(Policy, NobodySpinsOnTheOnlyCore) {
-  Policy alone({1, {}, 1}, true);
-  EXPECT_EQ(alone.spin(kNow, 250 * kUs), 0);
-  alone.set_cpus(2);  // taskset
-  EXPECT_EQ(alone.spin(kNow, 250 * kUs), 250 * kUs);
-  alone.set_cpus(1);
-  EXPECT_EQ(alone.spin(kNow, 250 * kUs), 0);
+  policy.set_cpus(1);
+  EXPECT_EQ(policy.spin(kNow, 250 * kUs), 0);
 }
 
 // Four processes share the time of 1.6 cores, an eighth of which may go to

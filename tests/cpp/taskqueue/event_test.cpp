@@ -127,24 +127,6 @@ TEST(Waiters, AreNotToldOfWhatIsDoneAlready) {
   EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
-// A stream that is destroyed drops the completions that it has not delivered,
-// whether it has sorted them already or not.
-TEST(Waiters, ThatAreNeverToldLeaveThePortFree) {
-  CompletionPort* const port = CompletionPort::make();
-  const int fd = port->fd();
-  {
-    Stream stream(0, 0, 0, StreamMode::kQueued);
-    Waiters waiters;
-    for (uint64_t number : {5, 4, 6})
-      EXPECT_TRUE(waiters.add(stream.retired(), number, *port, number));
-    waiters.retired(stream, 0);
-    EXPECT_TRUE(waiters.add(stream.retired(), 3, *port, 3));
-    port->release();
-    EXPECT_TRUE(fcntl(fd, F_GETFD) != -1);
-  }
-  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
-}
-
 TEST(Waiters, AreToldOnceEachAndSeeTheWritesBefore) {
   Loop loop;
   Stream stream(0, 0, 0, StreamMode::kQueued);

@@ -99,15 +99,6 @@ TEST(Stream, WaitsForEachTaskWhileBlocking) {
   s.gate.open();
 }
 
-TEST(Stream, FinishesWhatIsQueuedWhenStoppedAndWorksAgain) {
-  Streams s;
-  for (uint64_t i = 0; i < 100; ++i) {
-    for (int n = 0; n < 10; ++n) append(s.one, s.got, i);
-    s.one.stop();
-    EXPECT_TRUE(s.got.size() == 10 * (i + 1) && s.one.idle());
-  }
-}
-
 TEST(Stream, LosesNothingWhenStoppedWhileOthersSubmit) {
   constexpr uint64_t kEach = 2'000;
   Numbers got;
