@@ -25,8 +25,7 @@ from _peers import timed_block
 from launch_profile import counted
 from run_all import CPP, ROOT, lines_of
 
-CALLS = 2000  # of a repeat of submit_bench.cpp
-COUNTED_REPEATS = 100  # of a quick run
+COUNTED = 100 * 2000  # tasks of a quick run of submit_bench.cpp
 SIDES = {"caller": "submit_all", "launcher": "npu::Executor::run_queued*"}
 OF_ADD = "instructions_of_torch_add"
 
@@ -89,7 +88,7 @@ def collected(function: str, program: Path) -> float:
         )
     total = re.search(r"Collected : (\d+)", done.stderr)
     assert total, done.stderr
-    return int(total[1]) / (COUNTED_REPEATS * CALLS)
+    return int(total[1]) / COUNTED
 
 
 def count_instructions(programs: dict[str, Path]) -> None:
