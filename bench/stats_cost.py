@@ -122,7 +122,7 @@ def ns(program: Path, effort: Effort) -> dict[str, float]:
 def add_ns(blocks: int) -> float:
     a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
     add = partial(torch.add, a, b)
-    times = [timed_block(add, 500, "npu").host for _ in range(blocks)]
+    times = [timed_block(add, 500).host for _ in range(blocks)]
     return 1e3 * statistics.median(times)
 
 
