@@ -27,9 +27,8 @@ import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 clock = time.perf_counter_ns
 Only = Callable[[str], bool]
 Key, Figure = TypeVar("Key"), TypeVar("Figure")
-# Whom npu is compared with (_peers.py), and in a smoke run.
+# Whom npu is compared with (_peers.py); in a smoke run, with the first alone.
 PEERS = ("npu", "cpu", "cpu_one_thread", "cpu_compiled")
-SMOKE_PEERS = PEERS[:2]
 
 
 class Effort(enum.IntEnum):
@@ -75,7 +74,7 @@ def bench(
             )
             values["effort"] = effort
             values["only"] = lambda name: only in name
-            values["peers"] = SMOKE_PEERS if effort is Effort.SMOKE else PEERS
+            values["peers"] = PEERS[:2] if effort is Effort.SMOKE else PEERS
             main(**{name: values[name] for name in wanted})
 
         command.__doc__ = main.__doc__

@@ -127,9 +127,8 @@ def _step_us() -> float:
 
 if __name__ == "__main__":
     dist.init_process_group("hccl")
-    sizes = (_SMALL, _LARGE)
     is_link = sys.argv[1] == "link"
-    found = [_all_reduce_us(size) for size in sizes] if is_link else [_step_us()]
+    found = [*map(_all_reduce_us, (_SMALL, _LARGE))] if is_link else [_step_us()]
     if dist.get_rank() == 0:
         print(*found)
     dist.destroy_process_group()

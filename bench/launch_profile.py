@@ -182,7 +182,6 @@ def report(case: str, found: dict[str, Counts], functions: int) -> None:
         **{device: round(total) for device, total in totals.items()},
         ratio=round(totals["npu"] / totals["cpu"], 3),
         floor_ratio=round(totals["floor"] / totals["cpu"], 3),
-        above_floor=round(totals["npu"] - totals["floor"]),
         **{
             f"{device}_{layer}": round(n)
             for device, layers in by_layer.items()

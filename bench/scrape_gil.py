@@ -174,7 +174,6 @@ def launches(seconds: float, blocks: int, streams: int) -> None:
             for name in measured[0]
         }
         if case == "scraped":
-            figures["scrapes"] = len(took)
             figures["scrape_ms"] = round(statistics.median(took))
         emit(case=f"launches_{case}", **figures)
 

@@ -25,8 +25,7 @@ from _peers import timed_block
 from launch_profile import counted
 from run_all import CPP, ROOT, lines_of
 
-CALLS = 2000  # of a repeat of submit_bench.cpp
-COUNTED_REPEATS = 100  # of a quick run
+COUNTED = 100 * 2000  # tasks of a quick run of submit_bench.cpp
 SIDES = {"caller": "submit_all", "launcher": "npu::Executor::run_queued*"}
 OF_ADD = "instructions_of_torch_add"
 
@@ -89,7 +88,7 @@ def collected(function: str, program: Path) -> float:
         )
     total = re.search(r"Collected : (\d+)", done.stderr)
     assert total, done.stderr
-    return int(total[1]) / (COUNTED_REPEATS * CALLS)
+    return int(total[1]) / COUNTED
 
 
 def count_instructions(programs: dict[str, Path]) -> None:
@@ -123,7 +122,7 @@ def ns(program: Path, effort: Effort) -> dict[str, float]:
 def add_ns(blocks: int) -> float:
     a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
     add = partial(torch.add, a, b)
-    times = [timed_block(add, 500, "npu").host for _ in range(blocks)]
+    times = [timed_block(add, 500).host for _ in range(blocks)]
     return 1e3 * statistics.median(times)
 
 

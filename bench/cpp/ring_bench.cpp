@@ -291,7 +291,7 @@ void bench_push(const Floor& copy, const std::string& name, bool shared) {
   push("_push_polled", Consumer::kTakes, 1);
 }
 
-int run() {
+void run() {
   memset(&source, 7, sizeof source);
   pin(0);
   const Floor trip{report("line_round_trip", "ns",
@@ -319,7 +319,6 @@ int run() {
   std::thread([&] { submit(*stream); }).join();
   report("stream_submit_chased_after_a_second_thread", "ns",
          repeat_some(chased), &copy);
-  return 0;
 }
 
 }  // namespace
@@ -332,5 +331,5 @@ int main(int argc, char** argv) {
     fputs("ring_bench needs two cores\n", stderr);
     return 1;
   }
-  return npu::bench::run();
+  npu::bench::run();
 }
