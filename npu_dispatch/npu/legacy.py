@@ -123,8 +123,28 @@ def _tensor(name: str, dtype: torch.dtype) -> type:
 
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> type[Any]: ...
+    BFloat16Storage: type[Any]
+    BoolStorage: type[Any]
+    ByteStorage: type[Any]
+    CharStorage: type[Any]
+    ComplexDoubleStorage: type[Any]
+    ComplexFloatStorage: type[Any]
+    DoubleStorage: type[Any]
+    FloatStorage: type[Any]
+    HalfStorage: type[Any]
+    IntStorage: type[Any]
+    LongStorage: type[Any]
+    ShortStorage: type[Any]
+    BFloat16Tensor: type[Any]
+    BoolTensor: type[Any]
+    ByteTensor: type[Any]
+    CharTensor: type[Any]
+    DoubleTensor: type[Any]
+    FloatTensor: type[Any]
+    HalfTensor: type[Any]
+    IntTensor: type[Any]
+    LongTensor: type[Any]
+    ShortTensor: type[Any]
 
 
 for _name, _dtype in _STORED.items():

@@ -257,9 +257,11 @@ def npu_grouped_matmul(
         bias_of_rows = None if bias is None else _one(bias)[group]
         if scale is not None:
             tokens = None if per_token_scale is None else per_token_scale[0]
+            factors = _one(scale)
+            if not factors.is_floating_point():
+                refuse("npu_grouped_matmul", scale=factors.dtype)
             product = scaled(
-                *("npu_grouped_matmul", product, _one(scale)[group], tokens),
-                *(bias_of_rows, None, output_dtype),
+                product, factors[group], tokens, bias_of_rows, None, output_dtype
             )
         elif bias_of_rows is not None:
             product = product + bias_of_rows

@@ -84,10 +84,9 @@ def npu_quant_matmul(
         raise RuntimeError(
             f"npu_quant_matmul takes int8, but got {x1.dtype} and {x2.dtype}"
         )
+    refuse("npu_quant_matmul", scale=None if scale.is_floating_point() else scale.dtype)
     product = int_product(x1, x2)
-    return scaled(
-        "npu_quant_matmul", product, scale, pertoken_scale, bias, offset, output_dtype
-    )
+    return scaled(product, scale, pertoken_scale, bias, offset, output_dtype)
 
 
 def int_product(x: Tensor, weight: Tensor) -> Tensor:
@@ -99,7 +98,6 @@ def int_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def scaled(
-    name: str,
     product: Tensor,
     scale: Tensor,
     pertoken_scale: Tensor | None,
@@ -108,7 +106,6 @@ def scaled(
     dtype: torch.dtype | None,
 ) -> Tensor:
     """Return (product + bias) * scale * pertoken_scale + offset."""
-    refuse(name, scale=None if scale.is_floating_point() else scale.dtype)
     early = bias is not None and bias.dtype == torch.int32
     if bias is not None and early:
         product = product + bias

@@ -122,9 +122,7 @@ def main():
     written_for_cuda.leave(losses, out)
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device, "--torch-npu")
-
+run = written_for_cuda.runner(__file__, "--torch-npu")
 
 if __name__ == "__main__":
     main()

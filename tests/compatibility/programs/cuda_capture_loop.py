@@ -65,9 +65,7 @@ def main():
     written_for_cuda.leave([a.square().sum().item() for a in answers], answers[0])
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

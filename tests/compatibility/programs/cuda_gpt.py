@@ -111,9 +111,7 @@ def main():
     written_for_cuda.leave([*losses, *(1 + made).flatten().tolist()], made)
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

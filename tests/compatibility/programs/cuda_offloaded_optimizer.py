@@ -3,6 +3,7 @@
 Each gradient goes to the host when backward has it, as DeepSpeed's offload does.
 """
 
+import tiny
 import torch
 import written_for_cuda
 from torch import nn
@@ -32,6 +33,9 @@ class Offloaded:
             self.arrived[place].record()
         p.grad = None
 
+    def zero_grad(self):
+        """Leave nothing to do: each gradient went when it was there."""
+
     def step(self):
         for event in self.arrived.values():
             event.synchronize()
@@ -53,21 +57,18 @@ def main():
         optimizer = Offloaded(model.parameters())
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    losses = []
-    for seed in range(8):
-        generator = torch.Generator().manual_seed(seed)
+    seeds = iter(range(8))
+
+    def loss():
+        generator = torch.Generator().manual_seed(next(seeds))
         x = torch.randn(10, 16, generator=generator).to(device)
-        model.zero_grad(set_to_none=True)
-        loss = (model(x).squeeze(1) - x.sum(1)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    written_for_cuda.leave(losses, x)
+        return (model(x).squeeze(1) - x.sum(1)).square().mean()
+
+    losses = tiny.train(optimizer, loss, 8)
+    written_for_cuda.leave(losses, next(model.parameters()))
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

@@ -68,9 +68,7 @@ def main():
     written_for_cuda.leave(losses.tolist(), losses)
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

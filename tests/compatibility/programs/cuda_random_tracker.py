@@ -95,9 +95,7 @@ def main():
     written_for_cuda.leave([1 + sum(repeats), float(differs)], plain[0])
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

@@ -58,9 +58,7 @@ def main():
     written_for_cuda.leave(losses, x)
 
 
-def run(device):
-    return written_for_cuda.figures_of(__file__, device)
-
+run = written_for_cuda.runner(__file__)
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,6 @@
 """GCN and GAT layers: 5 training steps each."""
 
+import tiny
 import torch
 from torch_geometric.nn import GATConv, GCNConv
 
@@ -23,10 +24,9 @@ def run(device):
         torch.manual_seed(1)
         model = Net(kind).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(5):
-            loss = torch.nn.functional.cross_entropy(model(x, edges), truth)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+
+        def loss(model=model):
+            return torch.nn.functional.cross_entropy(model(x, edges), truth)
+
+        losses += tiny.train(optimizer, loss, 5)
     return losses

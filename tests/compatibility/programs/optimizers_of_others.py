@@ -1,5 +1,6 @@
 """AdamWScheduleFree, Lion of lion-pytorch: 6 training steps each."""
 
+import tiny
 import torch
 from lion_pytorch import Lion
 from schedulefree import AdamWScheduleFree
@@ -17,10 +18,9 @@ def run(device):
         optimizer = kind(model.parameters(), lr=1e-2)
         if kind is AdamWScheduleFree:
             optimizer.train()
-        for _ in range(6):
-            loss = (model(x) - 1).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+
+        def loss(model=model, x=x):
+            return (model(x) - 1).square().mean()
+
+        losses += tiny.train(optimizer, loss, 6)
     return losses

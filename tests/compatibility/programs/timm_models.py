@@ -1,5 +1,6 @@
 """resnet18 and vit_tiny_patch16_224: 3 training steps each."""
 
+import tiny
 import torch
 import vision_names  # noqa: F401
 from timm import create_model
@@ -18,10 +19,9 @@ def run(device):
         torch.manual_seed(0)
         model = create_model(name, num_classes=5, **options).to(device).train()
         optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-2)
-        for _ in range(3):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+
+        def loss(model=model):
+            return torch.nn.functional.cross_entropy(model(images), labels)
+
+        losses += tiny.train(optimizer, loss, 3)
     return losses

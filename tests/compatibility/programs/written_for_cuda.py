@@ -24,6 +24,10 @@ def figures_of(script, device, option="--cuda"):
     return told["figures"]
 
 
+def runner(script, option="--cuda"):
+    return lambda device: figures_of(script, device, option)
+
+
 def leave(figures, tensor):
     told = {"figures": figures, "device": tensor.device.type}
     Path(sys.argv[1]).write_text(json.dumps(told))

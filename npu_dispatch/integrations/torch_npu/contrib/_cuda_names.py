@@ -205,27 +205,13 @@ def _sparse_type(name: str, dtype: torch.dtype) -> type:
 def _record_memory_history(enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
     """Record as torch.npu's does, or for a bool as torch's older function did."""
     if isinstance(enabled, bool):
-        _record_as_before(enabled, *args, **kwargs)
-    else:
-        history._record_memory_history(enabled, *args, **kwargs)
-
-
-def _record_as_before(
-    enabled: bool,
-    record_context: bool = True,
-    trace_alloc_max_entries: int = 1,
-    trace_alloc_record_context: bool = False,
-    device: Any = None,
-    record_context_cpp: bool = False,
-    **others: Any,
-) -> None:
-    stacks = "state" if record_context else None
-    history._record_memory_history(
-        "all" if enabled else None,
-        "all" if trace_alloc_record_context else stacks,
-        max_entries=trace_alloc_max_entries,
-        **others,
-    )
+        stacks = "state" if kwargs.pop("record_context", True) else None
+        every = kwargs.pop("trace_alloc_record_context", False)
+        kwargs["context"] = "all" if every else stacks
+        kwargs["max_entries"] = kwargs.pop("trace_alloc_max_entries", 1)
+        kwargs.pop("record_context_cpp", None)
+        enabled = "all" if enabled else None
+    history._record_memory_history(enabled, *args, **kwargs)
 
 
 class _PlanCaches:
