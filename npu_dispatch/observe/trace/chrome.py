@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from npu_dispatch.observe.segment.folders import files_in
 from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.trace_file import TraceError
 from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
@@ -89,11 +90,7 @@ def load(paths: Iterable[Path]) -> list[Process]:
 
     Raises TraceError for a file that is no timeline of ours in Chrome's format.
     """
-    files: list[Path] = []
-    for path in paths:
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        files += [file for file in inside if not file.name.startswith(".")]
-    found = [process for file in files for process in _load(file)]
+    found = [process for file in files_in(paths) for process in _load(file)]
     if not found:
         raise TraceError("no timeline to merge: save some with npu-dispatch trace")
     return found
