@@ -8,6 +8,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -23,6 +24,7 @@ _ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
 _PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}
 _RANK = re.compile(r"^rank \d+(?: on \S+)?: ")  # which job.py writes
 _MOST_BYTES = 1 << 30  # of what a file holds
+_hints = cache(get_type_hints)
 
 
 def chrome_json(
@@ -127,8 +129,8 @@ def _made(kind: Any, value: Any) -> Any:
     """Return a value of a type that tracks.py names, made of its fields."""
     inside, has_fields = get_args(kind), is_dataclass(kind)
     if has_fields:
-        kinds = get_type_hints(kind).values()
-        return kind(*(_made(*each) for each in zip(kinds, value, strict=True)))
+        each = zip(_hints(kind).values(), value, strict=True)
+        return kind(*(_made(*one) for one in each))
     if get_origin(kind) is list:
         return [_made(inside[0], one) for one in value]
     if get_origin(kind) is tuple:
