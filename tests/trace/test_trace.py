@@ -15,7 +15,7 @@ import torch
 from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch import _C
-from npu_dispatch.observe.serve.endpoints import ask_tracing
+from npu_dispatch.observe.serve.admin import ask_tracing
 from npu_dispatch.observe.trace import trace
 from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile, trace_path
 from npu_dispatch.observe.trace.tracks import Counter, Process, Slice, StreamTrack

@@ -1,14 +1,9 @@
-"""What answers each route of the service.
-
-What an administrator asks of a process goes through shared memory, so the process needs
-no thread, signal or socket for it, and one that hangs is not disturbed.
-"""
+"""What answers each route of the service."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import struct
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,19 +23,22 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
+from npu_dispatch.observe.segment import StatsError
 from npu_dispatch.observe.segment.listing import ProcessView
-from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
-from npu_dispatch.observe.serve.access import bearer, same
+from npu_dispatch.observe.serve.admin import (
+    ask_launch_blocking,
+    ask_tracing,
+    check_admin,
+)
 from npu_dispatch.observe.serve.openapi import openapi
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import stacks
 from npu_dispatch.observe.serve.telemetry import ROUTE
 from npu_dispatch.observe.serve.watcher import Watcher
 from npu_dispatch.observe.trace.trace import NotRecordingError, of_past, save
-from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile
+from npu_dispatch.observe.trace.trace_file import TraceError
 
-__all__ = ["Endpoints", "ask_launch_blocking", "ask_tracing"]
+__all__ = ["Endpoints"]
 
 _PAGE = Path(__file__).parent / "page"
 _STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
@@ -48,7 +46,6 @@ _POLICY = (
     "default-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-_OFF, _ON = 1, 2  # ControlBlock::launch_blocking
 _MAX_PENDING = 1000
 _MAX_TRACE_S = 60.0
 # By `?format=`: content type, suffix.
@@ -368,7 +365,7 @@ class Endpoints:
 
     async def _asked(self, request: Request) -> list[ProcessView]:
         """Return the processes to be changed; raise without the token."""
-        _check_admin(request, self._config.admin_token)
+        check_admin(request, self._config.admin_token)
         await self._watcher.ready()
         return self._chosen(request)
 
@@ -479,38 +476,3 @@ def _pending(
         }
     identity = {"id": process["id"], "pid": process["pid"]}
     return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}
-
-
-def _check_admin(request: Request, token: str | None) -> None:
-    """Raise 403 where there is no administration, 401 without the token."""
-    if token is None:
-        raise HTTPException(403, "read-only: the service runs without --enable-admin")
-    if not same(bearer(request.headers), token):
-        raise HTTPException(
-            401,
-            "expected the header `Authorization: Bearer TOKEN`",
-            {"WWW-Authenticate": "Bearer"},
-        )
-
-
-def ask_launch_blocking(segment: Path, wanted: bool) -> None:
-    """Ask a process to wait for each task it launches, or not to.
-
-    The process notices within 16 tasks of any of its streams.
-    """
-    StatsReader(segment).close()  # raises StatsError for another layout
-    at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    file = UntrustedFile(segment, writable=True)
-    try:
-        file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
-    finally:
-        file.close()
-
-
-def ask_tracing(pid: int, wanted: bool) -> None:
-    """Ask a process to keep records of its tasks, or not to.
-
-    Raises TraceError where the process has no room for them.
-    """
-    with TraceFile.of_process(pid) as file:
-        file.wanted = wanted
