@@ -91,7 +91,6 @@ def _measured_host() -> str:
 @click.command("plan", cls=Runner, options_metavar=PROGRAM)
 @click.option(
     "--device",
-    "--spec",
     "devices",
     multiple=True,
     metavar="SPEC",

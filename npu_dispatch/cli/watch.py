@@ -93,7 +93,8 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
         )
     if not views:
         raise click.ClickException(
-            f"no process {pid} uses npu here; npu-dispatch ps lists those that do"
+            f"no process {pid} uses npu here; npu-dispatch ps --all --all-users lists "
+            "those that do"
         )
     return click.echo("\n".join(dump_lines(views[0])))
 

@@ -29,7 +29,7 @@ from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
 from npu_dispatch.observe.segment import OFFSETS, Histogram
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.families import Families, Labels
-from npu_dispatch.observe.serve.render import negotiate
+from npu_dispatch.observe.serve.render import format_for
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.telemetry import Telemetry
 
@@ -113,6 +113,11 @@ def collected(folder, **how: bool):
         found = scrapes.families()
     own = ("npu_dispatch_exporter_", "npu_dispatch_build")
     return [family for family in found if not family.name.startswith(own)]
+
+
+def negotiate(accept: str, found) -> tuple[bytes, str]:
+    form = format_for(accept)
+    return form.text(found), form.content_type
 
 
 def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

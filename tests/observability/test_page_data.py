@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from npu_dispatch.observe.judge.history import Reading
+from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.killed import Killed

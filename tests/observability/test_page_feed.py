@@ -18,7 +18,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from npu_dispatch.observe.judge.history import Reading
+from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 

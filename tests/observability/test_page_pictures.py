@@ -30,7 +30,7 @@ from page_feed import PageFeed, ranks, snapshot, with_trend, with_verdict
 from prometheus_server import serving
 
 import npu_dispatch.observe.serve
-from npu_dispatch.observe.judge.history import Reading
+from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 

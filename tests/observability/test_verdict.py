@@ -13,8 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.judge.history import Reading
-from npu_dispatch.observe.judge.rates import sync_rates
+from npu_dispatch.observe.judge.rates import Reading, sync_rates
 from npu_dispatch.observe.judge.top import Sampler
 from npu_dispatch.observe.judge.verdict import KINDS, attention, judge
 from npu_dispatch.observe.segment import WAIT_REASONS, RecentTask, SiteWaits

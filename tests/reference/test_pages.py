@@ -104,7 +104,7 @@ def test_the_service_describes_all_its_routes():
 # It has waited for a value, a task of it has failed, and a thread of it waits.
 BUSY = """
 import json, os, threading, torch
-from npu_dispatch.observe.judge.history import Reading
+from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.snapshot import process_values
 failed, held, gate = torch.npu.Stream(), torch.npu.Stream(), threading.Event()

@@ -30,7 +30,7 @@ class Target:
     """A file of one kind, which is edited, read and mended again and again."""
 
     def __init__(self, kind: str, path: Path, findings: Path) -> None:
-        from npu_dispatch.observe.segment.layout import OFFSETS
+        from npu_dispatch.observe.segment.layout import EXTENSION_AT
         from tests.torture import damaged_files
 
         name = "segment" if kind == "collectives" else kind
@@ -39,7 +39,7 @@ class Target:
         self.path, self.findings, self.kind = path, findings, kind
         self.known: set[str] = set()
         data = path.read_bytes()
-        log_at = OFFSETS["kExtensionAt"]
+        log_at = EXTENSION_AT
         begin, end = {"segment": (0, log_at), "collectives": (log_at, len(data))}.get(
             kind, (0, len(data))
         )

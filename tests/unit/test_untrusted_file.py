@@ -21,7 +21,7 @@ from npu_dispatch.observe.judge import flight_recorder
 from npu_dispatch.observe.judge.flight_recorder import load
 from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
 from npu_dispatch.observe.segment.collectives import read_log
-from npu_dispatch.observe.segment.layout import HEADER
+from npu_dispatch.observe.segment.layout import COLLECTIVES_VERSION, HEADER
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.untrusted_file import (
     UnsafeFileError,
@@ -193,7 +193,7 @@ def test_a_trace_claims_no_more_than_the_layout_has(file: Path, counts):
 @pytest.mark.parametrize("counts", [(MANY, 1), (1, MANY)], ids=["calls", "groups"])
 def test_a_log_of_collectives_claims_no_more_than_it_has_room_for(counts):
     entry = OFFSETS["CollectiveEntry.size"], OFFSETS["CollectiveGroup.size"]
-    head = (OFFSETS["kCollectiveLogVersion"], entry[0], counts[0], entry[1], counts[1])
+    head = (COLLECTIVES_VERSION, entry[0], counts[0], entry[1], counts[1])
     asked = []
 
     def read(_: int, size: int) -> bytes:
@@ -207,7 +207,7 @@ def test_a_log_of_collectives_claims_no_more_than_it_has_room_for(counts):
 def test_a_group_has_no_more_ranks_than_there_can_be():
     ranks = ",".join(["0-65534"] * 90).encode()
     group = struct.pack("<3Q64s64s40s832s", 1, 0, 0, b"g", b"", b"t", ranks)
-    head = (OFFSETS["kCollectiveLogVersion"], 448, 1024, len(group), 128, 0, 0, 0)
+    head = (COLLECTIVES_VERSION, 448, 1024, len(group), 128, 0, 0, 0)
     pieces = {64: struct.pack("<8Q", *head), 128 * len(group): group * 128}
 
     log = read_log(HUGE, lambda _, size: pieces.get(size, bytes(size)), str)

@@ -13,7 +13,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "began": "when the process began, on that clock",
         "pid": "the process's number",
         "name": "its script",
-        "user": "the user that it runs as",
+        "user": "the name of the user whose process it is",
         "launched": "tasks so far",
         "attention": "whom to look at first: the lowest number",
         "rank": "`RANK`, or empty",

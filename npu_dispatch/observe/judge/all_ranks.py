@@ -22,6 +22,7 @@ from npu_dispatch.observe.judge.words import counted
 from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import read_host_place
+from npu_dispatch.observe.segment.folders import files_in
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.proc_stat import is_here
 
@@ -52,11 +53,7 @@ def from_files(paths: Iterable[Path]) -> list[Dump]:
 
     Raises ValueError for a file that is no dump.
     """
-    found: list[Dump] = []
-    for path in paths:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        found += [load(file) for file in files if not file.name.startswith(".")]
-    return found
+    return [load(file) for file in files_in(paths)]
 
 
 def seen_of(view: ProcessView, reader: StatsReader, offset_ns: int) -> Seen:

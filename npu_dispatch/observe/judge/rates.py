@@ -1,14 +1,18 @@
-"""What was counted between two readings of a process."""
+"""Readings of processes, and what was counted between two of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment import Histogram, SiteWaits, StreamStats
+from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamStats
+from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 
 __all__ = [
+    "History",
+    "Reading",
     "StreamKey",
     "StreamRates",
     "core_waits",
@@ -23,6 +27,44 @@ __all__ = [
 ]
 
 StreamKey = tuple[int, int]  # device, stream
+
+
+class Reading(NamedTuple):
+    """What a process said at one moment, as far as somebody has asked."""
+
+    view: ProcessView
+    lines: Sequence[SiteWaits] = ()  # what host waits cost by Python line
+    ops: Sequence[OpCost] = ()  # the costliest first
+    totals: Sequence[CollectiveTotal] = ()
+
+
+class History:
+    """The readings of the last seconds, and of each process one that is older."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._of: dict[str, deque[Reading]] = {}
+
+    def note(self, readings: Iterable[Reading]) -> None:
+        """Add a reading of each process that lives; forget the others."""
+        before, self._of = self._of, {}
+        for now in readings:
+            past = before.get(now.view.id)
+            # A program that replaces itself counts from zero.
+            if past is None or past[-1].view.info != now.view.info:
+                past = deque()
+            past.append(now)
+            while len(past) > 1 and now.view.tick - past[1].view.tick > self._seconds:
+                past.popleft()
+            self._of[now.view.id] = past
+
+    def before(self, view: ProcessView) -> Reading | None:
+        """Return a process's newest reading that is old enough, or else its oldest.
+
+        None where the last note() had its first reading.
+        """
+        past = self._of.get(view.id)
+        return past[0] if past and len(past) > 1 else None
 
 
 class StreamRates(NamedTuple):

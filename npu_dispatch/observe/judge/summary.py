@@ -7,7 +7,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
 from statistics import median
 from typing import Any
 
@@ -20,7 +19,6 @@ from npu_dispatch.observe.segment import (
     OpCost,
     SiteTasks,
     SiteWaits,
-    StreamStats,
 )
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.script_name import short
@@ -92,11 +90,6 @@ class Steps:
         return max(busy, default=0) / 1e9 / self._between
 
 
-def _merged(streams: list[StreamStats], name: str) -> Histogram:
-    histograms: list[Histogram] = [getattr(stream, name) for stream in streams]
-    return reduce(Histogram.__add__, histograms) if histograms else Histogram(0, 0, ())
-
-
 class Watch:
     """This process's figures since its start, and the time since construction.
 
@@ -130,8 +123,8 @@ class Watch:
             waits = [site for site in reader.waits_by_site() if site.reason != "exit"]
             tasks, ops = reader.tasks_by_site(), reader.ops()
         streams = [stream.stats for stream in view.streams]
-        depth = _merged(streams, "depth_histogram")
-        latency = _merged(streams, "latency_ns")
+        depth = Histogram.total(s.depth_histogram for s in streams)
+        latency = Histogram.total(s.latency_ns for s in streams)
         launches = sum(stream.submitted for stream in streams)  # inline ones too
         return {
             "seconds": elapsed,

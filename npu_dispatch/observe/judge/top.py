@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_dispatch.observe.judge.history import History, Reading
-from npu_dispatch.observe.judge.rates import key, seconds, since, streams_of
+from npu_dispatch.observe.judge.rates import (
+    History,
+    Reading,
+    key,
+    seconds,
+    since,
+    streams_of,
+)
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
 from npu_dispatch.observe.judge.words import table
 from npu_dispatch.observe.segment.collectives import read_totals

@@ -22,7 +22,7 @@ __all__ = [
 
 Read = Callable[[int, int], bytes]
 
-_AT = layout.OFFSETS["kExtensionAt"]
+_AT = layout.EXTENSION_AT
 _STATES = ("free", "writing", "scheduled", "started", "completed", "failed")
 _MESSAGE = 1 << 63
 _MOST_RANKS = 1 << 16

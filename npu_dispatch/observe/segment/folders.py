@@ -15,6 +15,7 @@ import contextlib
 import os
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from npu_dispatch.config import runtime_folder
@@ -26,6 +27,7 @@ __all__ = [
     "TRACES",
     "all_folders",
     "aside",
+    "files_in",
     "lay_aside",
     "not_ours",
     "own_file",
@@ -101,6 +103,15 @@ def all_folders(name: str) -> list[Path]:
     ]
     theirs = [folder for folder, user in sorted(named) if user == str(_owner(folder))]
     return list(dict.fromkeys([*own_folders(name), *theirs]))
+
+
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """Return files, and those in folders but hidden ones."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        found += [file for file in inside if not file.name.startswith(".")]
+    return found
 
 
 def aside(path: Path) -> Path:

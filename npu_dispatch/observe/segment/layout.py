@@ -160,7 +160,7 @@ class Struct:
 
 
 WORD = struct.Struct("<Q")
-# All offsets, sizes and counts, under the names of _C.segment_layout().
+# All offsets and sizes, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {}
 
 
@@ -249,27 +249,8 @@ LOG = _mirror(
     f"| totals:{TOTALS * TOTAL.size}s | host:{PLACE.size}s | in_call:{STREAMS}",
 )
 
-OFFSETS |= {
-    "Exemplars.size": _EXEMPLARS,
-    "kLayoutVersion": LAYOUT_VERSION,
-    "kCollectiveLogVersion": COLLECTIVES_VERSION,
-    "kExtensionAt": -(-SEGMENT.size // 0x10000) * 0x10000,
-    "kDepthBuckets": DEPTH_BUCKETS,
-    "kTimeBuckets": TIME_BUCKETS,
-    "kSamplePeriod": SAMPLE_PERIOD,
-    "kMaxNames": NAMES,
-    "kMaxSites": SITES,
-    "kMaxOpenWaits": OPEN_WAITS,
-    "kRecentTasks": RECENT_TASKS,
-    "kExemplarOctaves": EXEMPLAR_OCTAVES,
-    "kWaitReasons": _WAITS,
-    "kErrorCodes": len(ERROR_CODES),
-    "kReportKinds": len(REPORT_KINDS),
-    "kBypasses": len(BYPASSES),
-    "kHolds": len(HOLDS),
-    "kWorks": len(WORKS),
-    "kCaptureFailures": len(CAPTURE_FAILURES),
-}
+# Where the log of collectives is in a file.
+EXTENSION_AT = -(-SEGMENT.size // 0x10000) * 0x10000
 
 
 def beyond_room(header: dict[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import accumulate
 from operator import add, sub
 from typing import Any, NamedTuple, TypeVar
@@ -106,6 +106,12 @@ class Histogram:
             tuple(map(add, self.buckets, other.buckets)),
             self.per_octave,
         )
+
+    @staticmethod
+    def total(parts: Iterable[Histogram]) -> Histogram:
+        """Return all of them together; an empty one for none."""
+        found = list(parts)
+        return reduce(Histogram.__add__, found) if found else Histogram(0, 0, ())
 
     def __sub__(self, older: Histogram) -> Histogram:
         """Return what was counted since `older`, an earlier reading of the same."""

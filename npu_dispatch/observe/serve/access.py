@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from npu_dispatch.observe.serve.options import check_name
+from npu_dispatch.observe.serve.options import check_name, in_url
 
 __all__ = [
     "STAYING",
@@ -72,17 +72,12 @@ def guards(
     `hosts`: names of this machine, besides localhost, that a Host header may have.
     Without a token everybody may read.
     """
-    trusted = Middleware(Hosts, allowed=[*_LOOPBACK, *map(_as_in_header, hosts)])
+    trusted = Middleware(Hosts, allowed=[*_LOOPBACK, *map(in_url, hosts)])
     # Limits come last, so that nobody uses up requests who may not make any.
     limits = Middleware(Limits, rate=rate)
     if token is None:
         return [trusted, limits]
     return [trusted, Middleware(Tokens, token=token, admin=admin), limits]
-
-
-def _as_in_header(host: str) -> str:
-    """Return a name as in a Host header, where IPv6 addresses are in brackets."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 class Hosts:

@@ -204,8 +204,8 @@ class Endpoints:
         description: >-
           The answer has `time`, `tick`, `interval`, the seconds between readings,
           `processes`, a list of objects, and `killed`: of each process that was killed
-          in the last ten minutes `pid`, `name`, `rank`, `job_id`, `at`, the line that
-          it was at, and `time` and `tick` at which it was found dead.
+          in the last ten minutes `pid`, `name`, `user`, `rank`, `job_id`, `at`, the
+          line that it was at, and `time` and `tick` at which it was found dead.
         """
         await self._watcher.ready()
         return JSONResponse(self._watcher.snapshot)

@@ -6,7 +6,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KEPT_SECONDS", "ServiceConfig", "check_name", "check_token", "listen"]
+__all__ = [
+    "KEPT_SECONDS",
+    "ServiceConfig",
+    "check_name",
+    "check_token",
+    "in_url",
+    "listen",
+]
 
 _SHORTEST_TOKEN = 16
 _BACKLOG = 128
@@ -46,6 +53,11 @@ def check_token(token: str) -> str:
             f"{len(token)}; secrets.token_urlsafe() makes one"
         )
     return token
+
+
+def in_url(host: str) -> str:
+    """Return a host as in a URL, where IPv6 addresses are in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def listen(host: str, port: int) -> socket.socket:

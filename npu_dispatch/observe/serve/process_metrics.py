@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache, reduce
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from prometheus_client.samples import Exemplar
@@ -345,10 +345,6 @@ def _add_thread(out: Families, stream: StreamView, labels: Labels) -> None:
         out.counter("consumer_cpu_seconds", text, labels, stream.cpu_seconds)
 
 
-def _sum(histograms: Iterable[Histogram]) -> Histogram:
-    return reduce(Histogram.__add__, histograms)
-
-
 def _add_times(
     out: Families, streams: Sequence[StreamView], labels: Labels, more: More
 ) -> None:
@@ -360,17 +356,17 @@ def _add_times(
         return sorted((e for each in found for e in each), key=lambda e: e.value)
 
     text = "Time to put a task into the queue, of one task in 16."
-    pushed = _sum(s.launch_ns for s in stats)
+    pushed = Histogram.total(s.launch_ns for s in stats)
     out.histogram("launch_overhead_seconds", text, labels, pushed, LAUNCH_BOUNDS)
     text = "From enqueue to taken, of one task in 16."
-    queued, tasks = _sum(s.queued_ns for s in stats), tasks_of("queued")
+    queued, tasks = Histogram.total(s.queued_ns for s in stats), tasks_of("queued")
     out.histogram("queue_wait_seconds", text, labels, queued, exemplars=tasks)
     text = "From taken to complete, of one task in 16."
     for kind in stats[0].run_ns:
-        ran = _sum(s.run_ns[kind] for s in stats)
+        ran = Histogram.total(s.run_ns[kind] for s in stats)
         if kind == "kernel" or ran.count:
             by = labels.also("kind", kind)
             out.histogram("task_duration_seconds", text, by, ran)
     text = "From enqueue to complete, of one task in 16."
-    latency, tasks = _sum(s.latency_ns for s in stats), tasks_of("latency")
+    latency, tasks = Histogram.total(s.latency_ns for s in stats), tasks_of("latency")
     out.histogram("task_latency_seconds", text, labels, latency, exemplars=tasks)

@@ -14,7 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-__all__ = ["Format", "format_for", "negotiate", "refuses_gzip"]
+__all__ = ["Format", "format_for", "refuses_gzip"]
 
 _KINDS = ("application/openmetrics-text", "text/plain", "text/*", "*/*")
 
@@ -83,9 +83,3 @@ def _preferred(accept: str) -> str:
 def refuses_gzip(header: str) -> bool:
     """Return whether an Accept-Encoding header says `gzip;q=0`: never."""
     return any(kind == "gzip" and not q for kind, q, _ in _weights(header))
-
-
-def negotiate(accept: str, metrics: Iterable[Metric]) -> tuple[bytes, str]:
-    """Return the answer to a scrape and its content type."""
-    found = format_for(accept)
-    return found.text(metrics), found.content_type

@@ -16,7 +16,7 @@ from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Exemplar
 
 import npu_dispatch
-from npu_dispatch.observe.judge.history import History, Reading
+from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
 from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns

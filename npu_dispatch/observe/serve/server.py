@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.connections import Connection
-from npu_dispatch.observe.serve.options import listen
+from npu_dispatch.observe.serve.options import in_url, listen
 
 __all__ = ["run", "uvicorn_config"]
 
@@ -119,7 +119,7 @@ def run(
         listener, server.unix = _listen_at(unix), unix
     else:
         listener = listen(host, port)
-    name = f"[{host}]" if ":" in host else host
-    address = f"unix:{unix}" if unix else f"http://{name}:{listener.getsockname()[1]}/"
+    port = 0 if unix else listener.getsockname()[1]
+    address = f"unix:{unix}" if unix else f"http://{in_url(host)}:{port}/"
     print(address, flush=True)
     server.run(sockets=[listener])

@@ -6,12 +6,11 @@ A trend is what the page's charts show of one reading: little, as ten minutes ar
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.observe.judge.history import Reading
 from npu_dispatch.observe.judge.rates import (
+    Reading,
     key,
     late_waits,
     seconds,
@@ -118,12 +117,8 @@ def process_values(
         "pod": now.info.pod,
         "verdict": verdict._asdict(),
         "launches_per_s": sum(rate.launches for rate in rates.values()),
-        "launch_us": _quantiles_us(reduce(Histogram.__add__, launch))
-        if launch
-        else None,
-        "latency_octaves": _octaves(reduce(Histogram.__add__, latency))
-        if latency
-        else [],
+        "launch_us": _quantiles_us(Histogram.total(launch)) if launch else None,
+        "latency_octaves": _octaves(Histogram.total(latency)) if latency else [],
         "streams": [_stream_values(s, old.get(key(s)), now.tick, rates) for s in used],
         "syncs": {
             reason: {

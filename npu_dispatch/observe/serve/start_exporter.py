@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from npu_dispatch.config import for_child, own_python
-from npu_dispatch.observe.serve.options import check_name, check_token, listen
+from npu_dispatch.observe.serve.options import check_name, check_token, in_url, listen
 
 __all__ = ["Exporter", "start_exporter"]
 
@@ -25,8 +24,7 @@ class Exporter:
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/metrics"
+        return f"http://{in_url(self.host)}:{self.port}/metrics"
 
     def close(self) -> None:
         """Stop it. A second call does nothing, and neither does a forked child's."""
@@ -40,12 +38,7 @@ class Exporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from npu_dispatch.observe.judge.history import History, Reading
+from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.options import ServiceConfig

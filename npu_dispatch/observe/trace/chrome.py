@@ -8,9 +8,11 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from npu_dispatch.observe.segment.folders import files_in
 from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.trace_file import TraceError
 from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
@@ -22,6 +24,7 @@ _ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
 _PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}
 _RANK = re.compile(r"^rank \d+(?: on \S+)?: ")  # which job.py writes
 _MOST_BYTES = 1 << 30  # of what a file holds
+_hints = cache(get_type_hints)
 
 
 def chrome_json(
@@ -89,11 +92,7 @@ def load(paths: Iterable[Path]) -> list[Process]:
 
     Raises TraceError for a file that is no timeline of ours in Chrome's format.
     """
-    files: list[Path] = []
-    for path in paths:
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        files += [file for file in inside if not file.name.startswith(".")]
-    found = [process for file in files for process in _load(file)]
+    found = [process for file in files_in(paths) for process in _load(file)]
     if not found:
         raise TraceError("no timeline to merge: save some with npu-dispatch trace")
     return found
@@ -130,8 +129,8 @@ def _made(kind: Any, value: Any) -> Any:
     """Return a value of a type that tracks.py names, made of its fields."""
     inside, has_fields = get_args(kind), is_dataclass(kind)
     if has_fields:
-        kinds = get_type_hints(kind).values()
-        return kind(*(_made(*each) for each in zip(kinds, value, strict=True)))
+        each = zip(_hints(kind).values(), value, strict=True)
+        return kind(*(_made(*one) for one in each))
     if get_origin(kind) is list:
         return [_made(inside[0], one) for one in value]
     if get_origin(kind) is tuple:
