@@ -21,8 +21,7 @@ constexpr std::string_view kOfTorch[] = {
 bool is_third_party(const Op& op) {
   const std::string_view name = op.name;
   const std::string_view space = name.substr(0, name.find("::"));
-  return std::find(std::begin(kOfTorch), std::end(kOfTorch), space) ==
-         std::end(kOfTorch);
+  return std::ranges::find(kOfTorch, space) == std::end(kOfTorch);
 }
 
 void warn_that_it_waits(const Op& op) {
@@ -34,16 +33,15 @@ void warn_that_it_waits(const Op& op) {
     if (!told->insert(&op).second) return;
   }
   const Op::Schema& schema = op.schema();
-  const std::string call = "npu: each call of " + schema.full_name +
-                           " waits for the device, because ";
-  if (!schema.tensors_only)
-    return hooks.warn(
-        call + "it returns something that is not a tensor. (Said once.)");
-  hooks.warn(
-      call +
-      "nothing tells the shapes of its results in advance: register a fake "
-      "(meta) kernel with torch.library.register_fake(\"" +
-      op.name + "\"), unless the shapes depend on data. (Said once.)");
+  const std::string why =
+      schema.tensors_only
+          ? c10::str(
+                "nothing tells the shapes of its results in advance: register "
+                "a fake (meta) kernel with torch.library.register_fake(\"",
+                op.name, "\"), unless the shapes depend on data")
+          : "it returns something that is not a tensor";
+  hooks.warn("npu: each call of " + schema.full_name +
+             " waits for the device, because " + why + ". (Said once.)");
 }
 
 }  // namespace npu

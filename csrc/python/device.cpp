@@ -124,8 +124,6 @@ void bind_device(py::module_& m) {
     check_usable(device);
     return next_stream(device, StreamPool::kSyncLaunch).id();
   });
-  def(m, "stream_query",
-      [](int device, int64_t id) { return query(stream_at(device, id)); });
   def(m, "stream_synchronize", &wait_for_stream<WaitReason::kStreamSync>);
   // Before work uses the stream's memory without going through its queue.
   def(m, "drain_stream", &wait_for_stream<WaitReason::kRawHandle>);

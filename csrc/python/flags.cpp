@@ -169,7 +169,6 @@ void bind_flags(py::module_& m) {
   });
 
   def(m, "set_strict_pools", &set_strict_pools);
-  def(m, "strict_pools", &strict_pools);
   def(m, "take_owned_stream", [](int device) -> int64_t {
     check_usable(device);
     Stream* stream = take_owned_stream(device);
@@ -191,10 +190,6 @@ void bind_flags(py::module_& m) {
   def(m, "restart_device", [](int device) {
     check_usable(device);
     restart_device(device);
-  });
-  def(m, "device_stopped", [](int device) {
-    check_device(device);
-    return device_stopped(device);
   });
   def(m, "stop_waiting_tasks", &stop_waiting_tasks);
 }

@@ -97,7 +97,6 @@ void bind_graph(py::module_& m) {
   m.def("new_graph_pool", &new_pool);
   m.def("graph_pool_users", &pool_users);
   m.def("is_capturing", &is_capturing);
-  m.def("collect_graphs", &collect_graphs);
   def(m, "begin_task_group", [](int device, int64_t id) {
     Capture::get().begin_group(stream_at(device, id));
   });

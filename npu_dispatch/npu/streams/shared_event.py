@@ -209,6 +209,8 @@ class SharedEvent(Event, asked_by="interprocess"):
         self._words.used_by(stream)
         key = stream.device_index, stream.stream_id
         self._recorded = number, (*key, self._words.points[key])
+        # torch.Stream.wait_event() looks at torch's own event alone.
+        super().record(stream)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         number = self._asked()
