@@ -124,7 +124,7 @@ class _Program:
     kept: Any  # the objects that its key names
     settled: bool = False  # it has run, and may be captured
     disturbed: str = ""  # what a replay would leave as it is
-    # Of the backends between which is still chosen, that of the next replay first.
+    # By backend, while the faster one is looked for; the one to replay next is first.
     captured: list[_Captured] = dataclasses.field(default_factory=list)
 
     def changed(self) -> str:
@@ -254,20 +254,19 @@ class CompiledStep:
 
     def _next(self, program: _Program) -> _Captured:
         """Return the graph to replay; choose one of several once they are timed."""
-        if len(program.captured) > 1:
-            found = {c.backend: c.milliseconds() for c in program.captured}
-            times = {backend: ms for backend, ms in found.items() if ms is not None}
-            if len(times) == len(found):
-                self.backend = min(times, key=times.__getitem__)
-                self._backends = [self.backend]
-                program.captured = [
-                    c for c in program.captured if c.backend == self.backend
-                ]
-                told = ", ".join(f"{name} {ms:.3f} ms" for name, ms in times.items())
-                _log.info("compile_step: takes backend %s (%s)", self.backend, told)
-            else:
-                program.captured.append(program.captured.pop(0))
-        return program.captured[-1]
+        captured = program.captured
+        if len(captured) == 1:
+            return captured[0]
+        times = [(ms, c) for c in captured if (ms := c.milliseconds()) is not None]
+        if len(times) < len(captured):
+            captured.append(captured.pop(0))
+            return captured[-1]
+        _, fastest = min(times, key=lambda time: time[0])
+        self.backend, self._backends = fastest.backend, [fastest.backend]
+        program.captured = [fastest]
+        told = ", ".join(f"{c.backend} {ms:.3f} ms" for ms, c in times)
+        _log.info("compile_step: takes backend %s (%s)", self.backend, told)
+        return fastest
 
     def _replay(self, captured: _Captured, leaves: Any, last: bool) -> Any:
         self.replays += 1
@@ -345,7 +344,7 @@ class CompiledStep:
     def _capture_each(
         self, program: _Program, leaves: Any, spec: Any, last: bool
     ) -> None:
-        """Capture with each backend that is left, of one of which programs choose."""
+        """Capture with each backend; with the first while another program compares."""
         choosing = any(len(p.captured) > 1 for p in self._programs.values())
         for backend in self._backends[:1] if choosing else self._backends:
             try:

@@ -49,6 +49,25 @@ def test_a_step_trains_while_it_looks_for_the_faster_backend_and_keeps_that():
     same()
 
 
+def test_to_look_for_the_faster_backend_waits_for_nothing():
+    step, both, _ = start()
+    for _ in range(3):
+        both()
+    torch.npu.synchronize()
+    x, y = torch.randn(4, 6).npu(), torch.randn(4, 3).npu()
+    torch.npu.set_sync_debug_mode("error")
+    try:
+        for _ in range(30):
+            step(x, y)
+    finally:
+        torch.npu.set_sync_debug_mode("default")
+    torch.npu.synchronize()
+    step(x, y)
+
+    assert step.backend in ("inductor", "eager")
+    assert (step.captures, step.reason) == (1, None)
+
+
 def broken(graph, inputs):
     raise RuntimeError("no code for this")
 

@@ -82,7 +82,7 @@ def _about_speed(kind: str, view: ProcessView, ops: Sequence[OpCost]) -> str:
         if captured:
             return _ACTIONS["host-bound"]
         if refused:
-            return "fix what kept a graph from being captured; its log says"
+            return "fix what kept a graph from being captured: a warning names it"
         if steps:
             return f"launch a whole step at once: {_WHOLE_STEP}"
         how = 'torch.compile(model, mode="reduce-overhead")'
