@@ -363,18 +363,24 @@ std::shared_ptr<Group> Capture::end_group(Stream& stream) {
   return group;
 }
 
-// Ends the capture, whether it succeeded or not.
-std::unique_ptr<Body> Capture::stop() {
+// Takes what was captured so far; the capture is still marked as under way.
+std::unique_ptr<Body> Capture::detach() {
   count_end();
   body_->captured.ended = now_ns();
   for (Lane& lane : body_->lanes) {
     lane.stream->set_sink(nullptr);
     allocator(body_->device).end_capture(*lane.stream);
   }
-  set_active_capture(nullptr);
   owner_ = nullptr;
   group_ = nullptr;
   return std::move(body_);
+}
+
+// Ends the capture, whether it succeeded or not.
+std::unique_ptr<Body> Capture::stop() {
+  std::unique_ptr<Body> body = detach();
+  set_active_capture(nullptr);
+  return body;
 }
 
 // Names a stream whose last node nothing on the first stream waits for; ""
@@ -449,13 +455,15 @@ std::unique_ptr<Body> Capture::abandon(const void* owner) {
 
 void Capture::thread_ends() noexcept {
   if (!under_way() || in_bad_fork()) return;
-  std::unique_ptr<Body> left;
-  {
-    std::lock_guard lock(mutex_);
-    if (mode_ != CaptureMode::kRelaxed && std::this_thread::get_id() == thread_)
-      left = abandon();
-  }
-  if (left) destroy_elsewhere(std::move(left));
+  std::lock_guard lock(mutex_);
+  if (!body_ || mode_ == CaptureMode::kRelaxed ||
+      std::this_thread::get_id() != thread_)
+    return;
+  failed_by(CaptureFailure::kAbandoned);
+  // In this order: a thread that sees no capture, and then waits for the device
+  // and calls empty_cache(), gets the memory of the abandoned one back.
+  destroy_elsewhere(detach());
+  set_active_capture(nullptr);
 }
 
 bool Capture::is_of(const void* owner) {

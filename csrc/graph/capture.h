@@ -99,6 +99,7 @@ class Capture final : public TaskSink {
   bool takes_part() const;
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
+  std::unique_ptr<Body> detach();
   std::unique_ptr<Body> stop();
   // Notes why this capture will count as failed; the first cause stays.
   void failed_by(CaptureFailure cause);

@@ -68,7 +68,7 @@ void destroy_elsewhere(std::unique_ptr<Body> body) noexcept {
   const auto list = [device = body->device](std::vector<StreamPoint>& points) {
     for (Stream* s : streams(device)) points.push_back({s, s->tail()});
   };
-  state().released.after(list, std::move(body));
+  state().released.keep(list, std::move(body));
 }
 
 void collect_graphs() { state().released.collect(); }

@@ -26,13 +26,11 @@ struct StreamPoint {
 template <typename T>
 class DeferredDelete {
  public:
-  // Destroys the object some time after the last of the points that `list` adds
-  // to a vector. Collects only when the number of kept objects has doubled, so
-  // that a call's mean cost does not grow with them. Where there is no memory
-  // to note the points, the object is never destroyed: queued tasks may use it.
+  // Destroys the object in a collect() after the last of the points that `list`
+  // adds to a vector. Where there is no memory to note the points, the object is
+  // never destroyed: queued tasks may use it.
   template <std::invocable<std::vector<StreamPoint>&> List>
-  void after(List list, std::unique_ptr<T> object) noexcept {
-    bool full;
+  void keep(List list, std::unique_ptr<T> object) noexcept {
     try {
       std::vector<StreamPoint> points;
       list(points);
@@ -40,12 +38,17 @@ class DeferredDelete {
       Kept& kept = kept_.emplace_back();
       kept.object = std::move(object);
       kept.points = std::move(points);
-      full = kept_.size() >= collect_at_;
     } catch (const std::bad_alloc&) {
       (void)object.release();
-      return;
     }
-    if (full) collect();
+  }
+
+  // Like keep(), and collects, but only when the number of kept objects has
+  // doubled, so that a call's mean cost does not grow with them.
+  template <std::invocable<std::vector<StreamPoint>&> List>
+  void after(List list, std::unique_ptr<T> object) noexcept {
+    keep(std::move(list), std::move(object));
+    if (full()) collect();
   }
   void after(StreamPoint point, std::unique_ptr<T> object) noexcept {
     after([&](auto& points) { points.push_back(point); }, std::move(object));
@@ -76,6 +79,11 @@ class DeferredDelete {
     std::vector<StreamPoint> points;
   };
   static constexpr size_t kFew = 64;
+
+  bool full() {
+    std::lock_guard lock(mutex_);
+    return kept_.size() >= collect_at_;
+  }
 
   std::mutex mutex_;
   std::vector<Kept> kept_;
