@@ -151,14 +151,17 @@ def is_alias(name: str) -> bool:
     return name in _finder.modules
 
 
-def refused_names(module: str) -> Callable[[str], Any]:
+def refused_names(module: str, prefix: str = "") -> Callable[[str], Any]:
     """Return a module's __getattr__, which names the page of the names that exist.
 
     It raises AttributeError. In `from module import name` it raises ImportError,
-    because the interpreter replaces an AttributeError there by its own text.
+    because the interpreter replaces an AttributeError there by its own text. Names
+    without `prefix` get the interpreter's message.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
+        if not name.startswith(prefix):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         text = f"{module}.{name} is not supported: docs/torch_npu.md lists the names"
         caller = sys._getframe(1)
         while caller.f_code.co_name == "__getattr__" and caller.f_back:

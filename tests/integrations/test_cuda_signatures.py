@@ -119,6 +119,7 @@ assert [bool(entry["frames"]) for entry in history] == [True] * 3, history
 cuda.memory._record_memory_history(False)
 for refused, word in (
     (lambda: own._cuda_getAllocatorBackend(), "torch_npu.md"),
+    (lambda: own.of_no_torch, "module 'torch._C' has no attribute 'of_no_torch'"),
     (lambda: own._cuda_beginAllocateToPool(0, handle), "use_mem_pool"),
     (lambda: cuda.Event(external=True), "ExternalEvent"),
     (lambda: cuda._compile_kernel("__global__ void f(float* x){}", "f"), "kernels"),

@@ -330,7 +330,7 @@ def _replacements() -> dict[Any, dict[str, Any]]:
             ),
         },
         torch._C: {
-            "__getattr__": refused_names("torch._C"),
+            "__getattr__": refused_names("torch._C", "_cuda"),
             "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
             **{name: _apart(ours) for name, ours in _IN_C.items()},
         },
