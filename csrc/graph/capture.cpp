@@ -456,9 +456,8 @@ std::unique_ptr<Body> Capture::abandon(const void* owner) {
 void Capture::thread_ends() noexcept {
   if (!under_way() || in_bad_fork()) return;
   std::lock_guard lock(mutex_);
-  if (!body_ || mode_ == CaptureMode::kRelaxed ||
-      std::this_thread::get_id() != thread_)
-    return;
+  const bool begun_here = std::this_thread::get_id() == thread_;
+  if (!body_ || mode_ == CaptureMode::kRelaxed || !begun_here) return;
   failed_by(CaptureFailure::kAbandoned);
   // In this order: a thread that sees no capture, and then waits for the device
   // and calls empty_cache(), gets the memory of the abandoned one back.
