@@ -109,6 +109,10 @@ REASONS = {
         "the test passes the input as the result, which cpu overwrites while it reads, "
         "too; on cpu the test ends before it compares"
     ),
+    r"variant\[chain_matmul\.out": (
+        "with infinite numbers a complex product is NaN on cpu, too; on cpu the test "
+        "ends before it compares"
+    ),
     r"test_sparse_low_level_compressed_generic_helpers": (
         "the test uses uninitialised memory as indices"
     ),
