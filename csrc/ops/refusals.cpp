@@ -1,5 +1,6 @@
 #include "csrc/ops/refusals.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/index_meta_dispatch.h>
@@ -200,8 +201,52 @@ bool ormqr(Arguments a) {
          tau.size(-1) != std::min(side, self.size(-1));
 }
 
-// self, index, source
-bool put(Arguments a) { return tensor(a[1]).numel() != tensor(a[2]).numel(); }
+// The integers between which a dtype has all of them.
+struct Integers {
+  int64_t low, high;
+};
+Integers integers(at::ScalarType type) {
+  if (at::isFloatingType(type)) {
+    const int digits = type == at::kHalf       ? 11
+                       : type == at::kBFloat16 ? 8
+                       : type == at::kFloat    ? 24
+                                               : 53;
+    return {-(int64_t(1) << digits), int64_t(1) << digits};
+  }
+  if (type == at::kBool) return {0, 1};
+  const bool is_signed = at::isSignedType(type);
+  const int bits = 8 * int(at::elementSize(type)) - is_signed;
+  const int64_t high = bits >= 63 ? INT64_MAX : (int64_t(1) << bits) - 1;
+  return {is_signed ? -high - 1 : 0, high};
+}
+
+// self, and then from and to, or to, or neither. Among floats, the kernel warns
+// where some integers between the bounds are missing.
+bool random(Arguments a) {
+  const auto [low, high] = integers(tensor(a[0]).scalar_type());
+  for (const c10::IValue& bound : a.slice(1)) {
+    if (!bound.isInt()) continue;
+    const int64_t n = bound.toInt();
+    if (n < low || (n > high && n - 1 > high)) return true;
+  }
+  return a.size() > 2 && a[1].isInt() && a[2].isInt() &&
+         a[1].toInt() >= a[2].toInt();
+}
+
+// n, generator, out
+bool randperm(Arguments a) {
+  const int64_t n = a[0].toInt();
+  return n > 0 && n - 1 > integers(tensor(a.back()).scalar_type()).high;
+}
+
+// torch.use_deterministic_algorithms(): the kernel raises or warns.
+bool alerts(Arguments) { return at::globalContext().deterministicAlgorithms(); }
+
+// self, index, source, accumulate
+bool put(Arguments a) {
+  return tensor(a[1]).numel() != tensor(a[2]).numel() ||
+         (!a[3].toBool() && alerts(a));
+}
 
 struct Named {
   std::string_view name;  // without what tells apart the forms of an operator
@@ -222,12 +267,16 @@ constexpr Named kRefusals[] = {
     {"aten::index_put", index_put},
     {"aten::index_reduce", index_rows},
     {"aten::masked_scatter", masked_scatter},
+    {"aten::max_unpool2d", alerts},
+    {"aten::max_unpool3d", alerts},
     {"aten::multinomial", multinomial},
     {"aten::native_group_norm", group_norm},
     {"aten::nll_loss2d_forward", nll_loss2d},
     {"aten::normal", normal},
     {"aten::ormqr", ormqr},
     {"aten::put", put},
+    {"aten::random", random},
+    {"aten::randperm", randperm},
 };
 
 }  // namespace

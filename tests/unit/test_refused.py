@@ -49,6 +49,9 @@ CALLS: dict[str, Callable[[Make, int, int], object]] = {
     "attention": lambda t, n, d: flash(*[t(1, 2, n, 8)] * 3, 0.5 * d),
     "scattered": lambda t, n, d: t(n, n).masked_scatter_(t.mask(n - d, n), t(n, n)),
     "normal": lambda t, n, d: torch.normal(t(n, n), 1.0, out=t(n, n - d)),
+    "random_to": lambda t, n, d: t(n, n).byte().random_(256 + d),
+    "random_range": lambda t, n, d: t(n, n).random_(5, 6 - d),
+    "permutation": lambda t, n, d: torch.randperm(256 + d, out=t(256 + d).byte()),
 }
 
 
@@ -68,6 +71,29 @@ def test_a_wrong_call_is_refused_as_on_cpu(name: str, n: int):
         assert error_of(lambda: call(npu, n, 1)) == on_cpu
         call(npu, n, 0)
         torch.npu.synchronize()
+
+
+@pytest.fixture
+def alerting():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: t(600, 600).half().random_(0, 5000),
+        lambda t: t(600).put_(t.ints(2), t(2)),
+        lambda t: F.max_unpool2d(t(1, 1, 1, 1), t.ints(1).view(1, 1, 1, 1), 2),
+    ],
+    ids=["bounds", "put", "max_unpool"],
+)
+def test_a_kernel_warns_at_the_call_each_time(call, alerting):
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="determinis|out of bounds") as warned:
+            call(Make("npu"))
+        assert len(warned) == 1
 
 
 # Attention may draw numbers that a program would miss, so nobody tries it.
