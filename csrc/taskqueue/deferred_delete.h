@@ -27,8 +27,8 @@ template <typename T>
 class DeferredDelete {
  public:
   // Destroys the object in a collect() after the last of the points that `list`
-  // adds to a vector. Where there is no memory to note the points, the object is
-  // never destroyed: queued tasks may use it.
+  // adds to a vector. Where there is no memory to note the points, the object
+  // is never destroyed: queued tasks may use it.
   template <std::invocable<std::vector<StreamPoint>&> List>
   void keep(List list, std::unique_ptr<T> object) noexcept {
     try {
