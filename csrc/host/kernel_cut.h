@@ -20,6 +20,7 @@ struct Cut {
     kNone,       // the call is not cut
     kFromFirst,  // the first dimension is 0
     kFromLast,   // the last one is 1
+    kElements,   // the elements as they lie in memory
   };
   Dim counted = Dim::kNone;
   bool wakes = false;  // it takes longer than a wake-up
