@@ -239,10 +239,13 @@ void run_layer(Frame& frame) {
   run_boxed(frame);
 }
 
-// Adds what the pieces give to the gradient of a weight.
-void add_up(const std::vector<Tensor>& parts, Tensor& out) {
-  at::cpu::add_outf(parts[0], parts[1], 1, out);
-  for (size_t i = 2; i < parts.size(); ++i) out.add_(parts[i]);
+// Adds what the pieces give to the gradient of a weight: some of its rows.
+void add_up(const std::vector<Tensor>& parts, const Tensor& all, int piece) {
+  const Batch rows{all.size(0), int(parts.size())};
+  const auto own = [&](const Tensor& t) { return rows.of(t, 0, piece); };
+  Tensor out = own(all);
+  at::cpu::add_outf(own(parts[0]), own(parts[1]), 1, out);
+  for (size_t i = 2; i < parts.size(); ++i) out.add_(own(parts[i]));
 }
 
 // Arguments 0 to 6: input, weights, state; 7 to 9 results; 10 to 12 their
@@ -275,7 +278,10 @@ void run_layer_backward(Frame& f) {
     for (Tensor* each : {&w0, &w1, &b0, &b1})
       parts[i++][size_t(piece)] = std::move(*each);
   });
-  for (size_t i = 0; i < kWeights; ++i) add_up(parts[i], f.out(int(i) + 1));
+  run_batch(batch, [&](int piece) {
+    for (size_t i = 0; i < kWeights; ++i)
+      add_up(parts[i], f.out(int(i) + 1), piece);
+  });
 }
 
 // How large the kernel's workspace for backward is: only a run tells.
