@@ -114,6 +114,7 @@ npu_sources(npu_torch host
   host/kernel_size.cpp
   host/kernel_threads.cpp
   host/list_kernels.cpp
+  host/masked_scale.cpp
   host/random_fill.cpp
   host/result_memory.cpp
   host/scratch_memory.cpp

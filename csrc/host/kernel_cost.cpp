@@ -8,8 +8,8 @@
 namespace npu {
 namespace {
 
-// Picoseconds per element of the largest tensor, float32; of a fused optimizer's
-// step, per element of all its tensors.
+// Picoseconds per element of the largest tensor, float32; of a fused
+// optimizer's step, per element of all its tensors.
 struct Cost {
   std::string_view name;
   int ps;
@@ -42,6 +42,7 @@ constexpr Cost kCosts[] = {
     {"aten::masked_fill_", 250},
     {"aten::mean", 80},
     {"aten::mse_loss", 170},
+    {"aten::native_dropout_backward", 150},
     {"aten::native_layer_norm", 400},
     {"aten::native_layer_norm_backward", 380},
     {"aten::relu", 130},

@@ -71,6 +71,16 @@ Cut cut_of_step(at::ArrayRef<npu_view> views) {
   return {.counted = Cut::Dim::kElements};
 }
 
+// Of tensors that lie alike in memory, where the place of an element there is
+// all that matters.
+Cut cut_of_memory(at::ArrayRef<npu_view> views) {
+  for (const npu_view& view : views)
+    if (sizes_of(view) != sizes_of(views[0]) ||
+        !std::equal(view.strides, view.strides + view.ndim, views[0].strides))
+      return {};
+  return cut_of_step(views);
+}
+
 // Of a kernel that computes each element for itself, or all those of the last
 // `kept` dimensions together. The latter takes its results to be dense, which
 // pieces of the first dimension are that has more than one element.
@@ -141,6 +151,8 @@ Cut cut_of(const KernelKind& kind, at::ArrayRef<c10::IValue> arguments,
   Cut cut;
   if (kind.element_wise || name == "aten::relu" || name == "aten::relu_")
     cut = cut_of_elements(views, 0);
+  else if (name == "aten::native_dropout_backward")
+    cut = cut_of_memory(views);
   else if (is_fused_step(name))
     cut = cut_of_step(views);
   else if (kind.on_lists)

@@ -1,8 +1,12 @@
 #include "csrc/host/random_fill.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+
+#include "csrc/host/vectors.h"
 
 namespace npu {
 namespace {
@@ -57,36 +61,82 @@ template <typename Use>
   }
 }
 
-// The same with the widest vectors that the processor has.
-#if defined(__x86_64__)
-template <typename Use>
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq")]] void each_in_512(
-    RandomSeed seed, int64_t n, const Use& use) {
-  each(seed, n, use);
-}
-template <typename Use>
-[[gnu::target("avx2")]] void each_in_256(RandomSeed seed, int64_t n,
-                                         const Use& use) {
-  each(seed, n, use);
-}
 template <typename Use>
 void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
-  static const int bits = __builtin_cpu_supports("avx512bw") &&
-                                  __builtin_cpu_supports("avx512vl") &&
-                                  __builtin_cpu_supports("avx512dq")
-                              ? 512
-                          : __builtin_cpu_supports("avx2") ? 256
-                                                           : 128;
-  if (bits == 512) return each_in_512(seed, n, use);
-  if (bits == 256) return each_in_256(seed, n, use);
-  each(seed, n, use);
+  in_vectors([&] { each(seed, n, use); });
 }
-#else
-template <typename Use>
-void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
-  each(seed, n, use);
+
+// The natural logarithm of a number up to 1, by Cephes' polynomial.
+[[gnu::always_inline]] inline float log_of(float x) {
+  constexpr int32_t kRootOfHalf = 0x3f3504f3;
+  const int32_t bits = std::bit_cast<int32_t>(x);
+  const int32_t exponent = (bits - kRootOfHalf) >> 23;
+  const float f = std::bit_cast<float>(bits - exponent * (1 << 23)) - 1.0f;
+  float p = 7.0376836292e-2f;
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const float square = f * f;
+  return float(exponent) * 0.69314718056f +
+         (f + (p * f * square - 0.5f * square));
 }
-#endif
+
+// By Newton's method: the library's function sets errno, so that it is not
+// computed in vectors.
+[[gnu::always_inline]] inline float root_of(float x) {
+  float y = std::bit_cast<float>(0x5f3759df - (std::bit_cast<int32_t>(x) >> 1));
+  for (int i = 0; i < 3; ++i) y = y * (1.5f - 0.5f * x * y * y);
+  return x * y;
+}
+
+[[gnu::always_inline]] inline float with_sign(float x, uint32_t sign) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) ^ sign);
+}
+
+// Two independent normal numbers from two words (Box and Muller): the first is
+// their distance from 0, the second their direction, a part of a turn.
+[[gnu::always_inline]] inline void normal(uint32_t distance, uint32_t direction,
+                                          float& one, float& other) {
+  // More than 0, at most 1. Signed numbers are converted faster.
+  const float u = float(int32_t(distance >> 8)) * 0x1p-24f +
+                  float(int32_t(distance & 0xff)) * 0x1p-32f + 0x1p-33f;
+  const float r = root_of(-2.0f * log_of(u < 1.0f ? u : 1.0f));
+  const uint32_t quarter = (direction + (1u << 29)) >> 30;
+  const auto rest = int32_t(direction - (quarter << 30));
+  const float x = float(rest) * (0x1p-30f * 1.57079632679f), z = x * x;
+  const float s =
+      ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z *
+          x +
+      x;
+  const float c =
+      ((2.4433157118e-5f * z - 1.3887316255e-3f) * z + 4.1666645683e-2f) * z *
+          z -
+      0.5f * z + 1.0f;
+  const bool odd = quarter & 1;
+  one = r * with_sign(odd ? s : c, ((quarter + 1) & 2) << 30);
+  other = r * with_sign(odd ? c : s, (quarter & 2) << 30);
+}
+
+// Of each counter, the first two words give the elements of these two words,
+// and so do the last two.
+[[gnu::always_inline]] inline void normal_group(RandomSeed seed, uint64_t group,
+                                                float mean, float deviation,
+                                                float (&to)[kGroup]) {
+  alignas(64) uint32_t words[kGroup];
+  philox(seed, group, words);
+  for (int w = 0; w < kGroup; w += 2 * kCounters)
+    for (int c = w; c < w + kCounters; ++c) {
+      float one, other;
+      normal(words[c], words[c + kCounters], one, other);
+      to[c] = one * deviation + mean;
+      to[c + kCounters] = other * deviation + mean;
+    }
+}
 
 // Whether cpu's generator gives its own first numbers: seeded_generator().
 bool is_first(RandomSeed seed) {
@@ -142,6 +192,26 @@ bool fill_uniform(at::Tensor& out, double low, double high, RandomSeed seed) {
                         float(int32_t(word >> 8)) * 0x1p-24f * width + first;
                     to[i] = value < last ? value : last;
                   });
+  return true;
+}
+
+bool fill_normal(at::Tensor& out, double mean, double deviation,
+                 RandomSeed seed) {
+  if (is_first(seed) || !has_no_gaps(out) || out.scalar_type() != at::kFloat ||
+      !(deviation >= 0))
+    return false;
+  float* const to = out.data_ptr<float>();
+  const int64_t n = out.numel();
+  const float middle = float(mean), width = float(deviation);
+  in_vectors([&] {
+    alignas(64) float last[kGroup];
+    int64_t done = 0;
+    for (uint64_t group = 0; done < n; ++group, done += kGroup) {
+      normal_group(seed, group, middle, width, last);
+      memcpy(to + done, last,
+             size_t(std::min<int64_t>(n - done, kGroup)) * sizeof(float));
+    }
+  });
   return true;
 }
 

@@ -268,9 +268,9 @@ void run_layer_backward(Frame& f) {
     auto [x, w0, w1, b0, b1, h, c] = at::cpu::mkldnn_rnn_layer_backward(
         part(0), f.tensor(1), f.tensor(2), f.tensor(3), f.tensor(4), part(5),
         part(6), part(7), part(8), part(9), gradient(10), gradient(11),
-        gradient(12), f.boolean(13), f.integer(14), f.integer(15), f.integer(16),
-        f.boolean(17), f.boolean(18), f.boolean(19), f.ints(20), f.boolean(21),
-        workspace.select(0, piece));
+        gradient(12), f.boolean(13), f.integer(14), f.integer(15),
+        f.integer(16), f.boolean(17), f.boolean(18), f.boolean(19), f.ints(20),
+        f.boolean(21), workspace.select(0, piece));
     batch.put(x, f.out(0), piece);
     batch.put(h, f.out(5), piece);
     batch.put(c, f.out(6), piece);
@@ -332,10 +332,10 @@ bool layer_shapes(Arguments a, Shapes& results) {
 bool backward_shapes(Arguments a, Shapes& results) {
   if (!is_divided(tensor(a[22]))) return false;
   for (int i : {0, 1, 2, 3, 4, 5, 6})
-    results.add_contiguous(
-        i == 3 || i == 4 ? at::IntArrayRef(tensor(a[1]).size(0))
-                         : tensor(a[size_t(i)]).sizes(),
-        at::kFloat);
+    results.add_contiguous(i == 3 || i == 4
+                               ? at::IntArrayRef(tensor(a[1]).size(0))
+                               : tensor(a[size_t(i)]).sizes(),
+                           at::kFloat);
   return true;
 }
 
