@@ -46,13 +46,13 @@ constexpr int kCounters = 16, kWords = 4, kGroup = kCounters * kWords;
   }
 }
 
-// Calls use(i, word) for each of n elements.
+// Calls use(i, word) for each of n elements, of which the first one belongs to
+// `group`.
 template <typename Use>
-[[gnu::always_inline]] inline void each(RandomSeed seed, int64_t n,
-                                        const Use& use) {
+[[gnu::always_inline]] inline void each(RandomSeed seed, uint64_t group,
+                                        int64_t n, const Use& use) {
   alignas(64) uint32_t words[kGroup];
-  int64_t done = 0;
-  for (uint64_t group = 0; done < n; ++group, done += kGroup) {
+  for (int64_t done = 0; done < n; ++group, done += kGroup) {
     philox(seed, group, words);
     if (n - done >= kGroup)
       for (int i = 0; i < kGroup; ++i) use(done + i, words[i]);
@@ -63,7 +63,7 @@ template <typename Use>
 
 template <typename Use>
 void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
-  in_vectors([&] { each(seed, n, use); });
+  in_vectors([&] { each(seed, 0, n, use); });
 }
 
 // The natural logarithm of a number up to 1, by Cephes' polynomial.
@@ -86,18 +86,6 @@ void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
          (f + (p * f * square - 0.5f * square));
 }
 
-// By Newton's method: the library's function sets errno, so that it is not
-// computed in vectors.
-[[gnu::always_inline]] inline float root_of(float x) {
-  float y = std::bit_cast<float>(0x5f3759df - (std::bit_cast<int32_t>(x) >> 1));
-  for (int i = 0; i < 3; ++i) y = y * (1.5f - 0.5f * x * y * y);
-  return x * y;
-}
-
-[[gnu::always_inline]] inline float with_sign(float x, uint32_t sign) {
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) ^ sign);
-}
-
 // Two independent normal numbers from two words (Box and Muller): the first is
 // their distance from 0, the second their direction, a part of a turn.
 [[gnu::always_inline]] inline void normal(uint32_t distance, uint32_t direction,
@@ -105,7 +93,7 @@ void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
   // More than 0, at most 1. Signed numbers are converted faster.
   const float u = float(int32_t(distance >> 8)) * 0x1p-24f +
                   float(int32_t(distance & 0xff)) * 0x1p-32f + 0x1p-33f;
-  const float r = root_of(-2.0f * log_of(u < 1.0f ? u : 1.0f));
+  const float r = std::sqrt(-2.0f * log_of(u));
   const uint32_t quarter = (direction + (1u << 29)) >> 30;
   const auto rest = int32_t(direction - (quarter << 30));
   const float x = float(rest) * (0x1p-30f * 1.57079632679f), z = x * x;
@@ -117,25 +105,28 @@ void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
       ((2.4433157118e-5f * z - 1.3887316255e-3f) * z + 4.1666645683e-2f) * z *
           z -
       0.5f * z + 1.0f;
-  const bool odd = quarter & 1;
-  one = r * with_sign(odd ? s : c, ((quarter + 1) & 2) << 30);
-  other = r * with_sign(odd ? c : s, (quarter & 2) << 30);
+  // In quarters with an odd number the two change places.
+  const uint32_t sine = std::bit_cast<uint32_t>(s),
+                 cosine = std::bit_cast<uint32_t>(c),
+                 change = (sine ^ cosine) & -(quarter & 1);
+  const float first =
+      std::bit_cast<float>(cosine ^ change ^ ((quarter + 1) & 2) << 30);
+  const float second =
+      std::bit_cast<float>(sine ^ change ^ (quarter & 2) << 30);
+  one = r * first;
+  other = r * second;
 }
 
 // Of each counter, the first two words give the elements of these two words,
 // and so do the last two.
-[[gnu::always_inline]] inline void normal_group(RandomSeed seed, uint64_t group,
+[[gnu::always_inline]] inline void normal_group(const uint32_t (&words)[kGroup],
                                                 float mean, float deviation,
                                                 float (&to)[kGroup]) {
-  alignas(64) uint32_t words[kGroup];
-  philox(seed, group, words);
-  for (int w = 0; w < kGroup; w += 2 * kCounters)
-    for (int c = w; c < w + kCounters; ++c) {
-      float one, other;
-      normal(words[c], words[c + kCounters], one, other);
-      to[c] = one * deviation + mean;
-      to[c + kCounters] = other * deviation + mean;
-    }
+  for (int c = 0; c < kCounters; ++c)
+    normal(words[c], words[c + kCounters], to[c], to[c + kCounters]);
+  for (int c = 2 * kCounters; c < 3 * kCounters; ++c)
+    normal(words[c], words[c + kCounters], to[c], to[c + kCounters]);
+  for (float& each : to) each = each * deviation + mean;
 }
 
 // Whether cpu's generator gives its own first numbers: seeded_generator().
@@ -203,13 +194,24 @@ bool fill_normal(at::Tensor& out, double mean, double deviation,
   float* const to = out.data_ptr<float>();
   const int64_t n = out.numel();
   const float middle = float(mean), width = float(deviation);
-  in_vectors([&] {
-    alignas(64) float last[kGroup];
-    int64_t done = 0;
-    for (uint64_t group = 0; done < n; ++group, done += kGroup) {
-      normal_group(seed, group, middle, width, last);
-      memcpy(to + done, last,
-             size_t(std::min<int64_t>(n - done, kGroup)) * sizeof(float));
+  in_vectors([=] {
+    // Drawn before they are used: the compiler computes neither in vectors
+    // where they are one loop.
+    constexpr int kGroups = 16;
+    alignas(64) uint32_t words[kGroups * kGroup];
+    alignas(64) float numbers[kGroup];
+    for (int64_t done = 0; done < n;) {
+      const int64_t left = (n - done + kGroup - 1) / kGroup;  // groups
+      const int64_t more = std::min<int64_t>(left, kGroups) * kGroup;
+      uint32_t* const drawn = words;
+      each(seed, uint64_t(done) / kGroup, more,
+           [drawn](int64_t i, uint32_t word) { drawn[i] = word; });
+      for (int group = 0; group < kGroups && done < n; ++group) {
+        const int64_t some = std::min<int64_t>(n - done, kGroup);
+        normal_group(words + group * kGroup, middle, width, numbers);
+        memcpy(to + done, numbers, size_t(some) * sizeof(float));
+        done += some;
+      }
     }
   });
   return true;

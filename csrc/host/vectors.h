@@ -14,7 +14,7 @@ template <typename Body>
 [[gnu::flatten, gnu::target("avx2")]] void in_vectors_of_256(const Body& body) {
   body();
 }
-// Calls body(), a loop whose blocks are of constant length.
+// Calls body().
 template <typename Body>
 void in_vectors(const Body& body) {
   static const int bits = __builtin_cpu_supports("avx512bw") &&
