@@ -119,7 +119,7 @@ void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
 
 // Of each counter, the first two words give the elements of these two words,
 // and so do the last two.
-[[gnu::always_inline]] inline void normal_group(const uint32_t (&words)[kGroup],
+[[gnu::always_inline]] inline void normal_group(const uint32_t* words,
                                                 float mean, float deviation,
                                                 float (&to)[kGroup]) {
   for (int c = 0; c < kCounters; ++c)
