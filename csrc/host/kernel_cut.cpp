@@ -199,19 +199,19 @@ void cut_views(const Cut& cut, int piece, int pieces,
   }
 }
 
-void run_pieces(const Cut& cut, int pieces, c10::function_ref<void(int)> run) {
+void run_pieces(int pieces, bool wakes, c10::function_ref<void(int)> run) {
   struct Task {
     const c10::function_ref<void(int)> run;
     const bool flushes_denormals;
   } task{run, flushes_denormals()};
   run_shared(
-      pieces, pieces,
+      threads_of_large_kernels(), pieces,
       [](void* context, int piece) {
         const Task& task = *static_cast<const Task*>(context);
         const PieceMode mode(task.flushes_denormals);
         task.run(piece);
       },
-      &task, cut.wakes);
+      &task, wakes);
 }
 
 }  // namespace npu

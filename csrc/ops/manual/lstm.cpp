@@ -14,16 +14,14 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/util/FunctionRef.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
-#include "csrc/host/denormals.h"
+#include "csrc/host/kernel_cut.h"
 #include "csrc/host/kernel_threads.h"
-#include "csrc/host/piece_mode.h"
 #include "csrc/host/result_memory.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
@@ -31,7 +29,6 @@
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/unrecorded.h"
 #include "csrc/placement/core_share.h"
-#include "csrc/placement/shared_loop.h"
 #include "csrc/torch/tensor.h"
 
 // Declared here because ATen/autocast_mode.h includes every operator.
@@ -175,25 +172,9 @@ Batch batch_of(const Tensor& input, int64_t size) {
                                        batch / kFewest))};
 }
 
-// Calls run(piece) for each of them, in the state in which kernels run.
-void run_batch(const Batch& batch, c10::function_ref<void(int)> run) {
-  struct Task {
-    const c10::function_ref<void(int)> run;
-    const bool flushes_denormals;
-  } task{run, flushes_denormals()};
-  run_shared(
-      threads_of_large_kernels(), batch.pieces,
-      [](void* context, int piece) {
-        const Task& task = *static_cast<const Task*>(context);
-        const PieceMode mode(task.flushes_denormals);
-        task.run(piece);
-      },
-      &task);
-}
-
 void run_layer_in_pieces(Frame& f, const Batch& batch) {
   const bool train = f.boolean(15);
-  run_batch(batch, [&](int piece) {
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
     const at::AutoGradMode mode(train);
     const Tensor row = train ? f.out(3).select(0, piece) : Tensor();
     const ResultMemory offered(train ? at::TensorList(row) : at::TensorList());
@@ -260,7 +241,7 @@ void run_layer_backward(Frame& f) {
   const Batch batch{f.tensor(0).size(1), int(workspace.size(0))};
   std::array<std::vector<Tensor>, kWeights> parts;
   for (auto& each : parts) each.resize(size_t(batch.pieces));
-  run_batch(batch, [&](int piece) {
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
     const auto part = [&](int i) { return batch.part(f.tensor(i), piece); };
     const auto gradient = [&](int i) {
       return batch.part(f.opt_tensor(i), piece);
@@ -278,7 +259,7 @@ void run_layer_backward(Frame& f) {
     for (Tensor* each : {&w0, &w1, &b0, &b1})
       parts[i++][size_t(piece)] = std::move(*each);
   });
-  run_batch(batch, [&](int piece) {
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
     for (size_t i = 0; i < kWeights; ++i)
       add_up(parts[i], f.out(int(i) + 1), piece);
   });
