@@ -114,11 +114,17 @@ npu_sources(npu_torch host
   host/kernel_size.cpp
   host/kernel_threads.cpp
   host/list_kernels.cpp
-  host/random_fill.cpp
   host/result_memory.cpp
   host/scratch_memory.cpp
   host/shared_products.cpp
   host/word_kernel.cpp)
+# Loops that are computed in vectors, for which roots must not set errno.
+npu_sources(npu_torch vectors
+  host/masked_scale.cpp
+  host/random_fill.cpp)
+set_source_files_properties(host/masked_scale.cpp host/random_fill.cpp PROPERTIES
+  SKIP_PRECOMPILE_HEADERS ON  # compiled without these options
+  COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>;-fno-math-errno")
 npu_sources(npu_torch launch
   ops/boxed.cpp
   ops/frame.cpp

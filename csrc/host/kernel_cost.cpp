@@ -8,7 +8,8 @@
 namespace npu {
 namespace {
 
-// Picoseconds per element of the largest tensor, float32.
+// Picoseconds per element of the largest tensor, float32; of a fused
+// optimizer's step, per element of all its tensors.
 struct Cost {
   std::string_view name;
   int ps;
@@ -25,6 +26,10 @@ constexpr Cost kCosts[] = {
     {"aten::_foreach_mul_", 130},
     {"aten::_foreach_sqrt", 370},
     {"aten::_foreach_sub_", 130},
+    {"aten::_fused_adagrad_", 140},
+    {"aten::_fused_adam_", 140},
+    {"aten::_fused_adamw_", 140},
+    {"aten::_fused_sgd_", 140},
     {"aten::_log_softmax", 430},
     {"aten::_log_softmax_backward_data", 350},
     {"aten::_softmax", 430},
@@ -37,6 +42,7 @@ constexpr Cost kCosts[] = {
     {"aten::masked_fill_", 250},
     {"aten::mean", 80},
     {"aten::mse_loss", 170},
+    {"aten::native_dropout_backward", 150},
     {"aten::native_layer_norm", 400},
     {"aten::native_layer_norm_backward", 380},
     {"aten::relu", 130},
@@ -83,6 +89,10 @@ double attention_ns(const npu_view& q, const npu_view& k) {
 
 }  // namespace
 
+bool is_fused_step(std::string_view name) {
+  return name.starts_with("aten::_fused_") && name.ends_with('_');
+}
+
 int64_t elements(const npu_view& view) {
   int64_t n = 1;
   for (uint32_t d = 0; d < view.ndim; ++d) n *= view.sizes[d];
@@ -106,8 +116,11 @@ std::optional<double> multiplications(std::string_view name,
 
 std::optional<double> kernel_ns(std::string_view name, bool element_wise,
                                 at::ArrayRef<npu_view> views) {
-  int64_t most = 0;
-  for (const npu_view& view : views) most = std::max(most, elements(view));
+  int64_t most = 0, all = 0;
+  for (const npu_view& view : views) {
+    most = std::max(most, elements(view));
+    all += elements(view);
+  }
   if (const auto products = multiplications(name, views))
     return std::max(*products * kMultiplicationNs, double(most) * kNarrowNs);
   if (name == kAttention) return attention_ns(views[0], views[1]);
@@ -115,7 +128,7 @@ std::optional<double> kernel_ns(std::string_view name, bool element_wise,
   const int ps =
       element_wise ? find(kElementWise, name, kElement) : find(kCosts, name, 0);
   if (!ps) return {};
-  return double(most) * ps / 1000;
+  return double(is_fused_step(name) ? all : most) * ps / 1000;
 }
 
 }  // namespace npu

@@ -26,6 +26,9 @@ inline constexpr std::string_view
     kAttentionBackward =
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
 
+// A step of an optimizer with fused=True, in place.
+bool is_fused_step(std::string_view name);
+
 int64_t elements(const npu_view& view);
 
 }  // namespace npu

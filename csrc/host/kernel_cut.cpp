@@ -19,6 +19,8 @@ namespace {
 
 // Where pieces begin, a multiple of this: vectors then end there, too.
 constexpr int64_t kAlign = 16;
+// The same of elements in memory, whatever their dtype.
+constexpr int64_t kAlignElements = 64;
 constexpr int64_t kMostPieces = 64;
 // A dimension from so long on is cut rather than a longer one behind it.
 constexpr int64_t kLong = 4 * kAlign;
@@ -50,6 +52,33 @@ Cut cut_of_lists(at::ArrayRef<npu_view> views, size_t n) {
     if (!views[i].ndim || sizes_of(views[i]) != sizes_of(views[i % n]))
       return {};
   return {.counted = Cut::Dim::kFromFirst};
+}
+
+// Of a fused optimizer's step, whose kernel takes the elements of each list as
+// they lie in memory. Each piece reads the numbers whole: steps, a scale.
+bool is_number(const npu_view& view) {
+  return elements(view) == 1 && !(view.access & NPU_WRITE);
+}
+
+Cut cut_of_step(at::ArrayRef<npu_view> views) {
+  for (const npu_view& view : views) {
+    if (is_number(view)) continue;
+    int64_t span = 1;
+    for (uint32_t d = 0; d < view.ndim; ++d)
+      span += (view.sizes[d] - 1) * view.strides[d];
+    if (!view.ndim || (elements(view) && span != elements(view))) return {};
+  }
+  return {.counted = Cut::Dim::kElements};
+}
+
+// Of tensors that lie alike in memory, where the place of an element there is
+// all that matters.
+Cut cut_of_memory(at::ArrayRef<npu_view> views) {
+  for (const npu_view& view : views)
+    if (sizes_of(view) != sizes_of(views[0]) ||
+        !std::equal(view.strides, view.strides + view.ndim, views[0].strides))
+      return {};
+  return cut_of_step(views);
 }
 
 // Of a kernel that computes each element for itself, or all those of the last
@@ -89,6 +118,24 @@ Cut cut_of_attention(at::ArrayRef<npu_view> views, bool has_mask) {
   return cut;
 }
 
+// Makes it a view of a piece's elements, of the same rank. Returns how many
+// bytes behind the beginning of the tensor it begins.
+uint64_t cut_elements(npu_view& view, int piece, int pieces,
+                      std::vector<at::DimVector>& numbers) {
+  const int64_t all = elements(view);
+  const auto begin_of = [&](int piece) {
+    return piece == pieces
+               ? all
+               : all * piece / pieces / kAlignElements * kAlignElements;
+  };
+  const int64_t begin = begin_of(piece);
+  at::DimVector& sizes = numbers.emplace_back(view.ndim, 1);
+  sizes.back() = begin_of(piece + 1) - begin;
+  view.sizes = sizes.data();
+  view.strides = numbers.emplace_back(view.ndim, 1).data();
+  return uint64_t(begin * view.itemsize);
+}
+
 int dims_from(const c10::IValue& dim, const c10::IValue& tensor) {
   const int64_t ndim = tensor.toTensor().dim();
   return int(ndim - at::maybe_wrap_dim(dim.toInt(), ndim));
@@ -104,6 +151,10 @@ Cut cut_of(const KernelKind& kind, at::ArrayRef<c10::IValue> arguments,
   Cut cut;
   if (kind.element_wise || name == "aten::relu" || name == "aten::relu_")
     cut = cut_of_elements(views, 0);
+  else if (name == "aten::native_dropout_backward")
+    cut = cut_of_memory(views);
+  else if (is_fused_step(name))
+    cut = cut_of_step(views);
   else if (kind.on_lists)
     cut = cut_of_lists(views, arguments[0].toListRef().size());
   else if (name == "aten::_softmax" || name == "aten::_log_softmax")
@@ -130,9 +181,14 @@ void cut_views(const Cut& cut, int piece, int pieces,
                std::vector<npu_view>& views, std::vector<uint64_t>& offsets,
                std::vector<at::DimVector>& sizes) {
   offsets.assign(views.size(), 0);
-  sizes.reserve(views.size());  // views point into it
+  sizes.reserve(2 * views.size());  // views point into it
   for (size_t i = 0; i < views.size(); ++i) {
     npu_view& view = views[i];
+    if (cut.counted == Cut::Dim::kElements) {
+      if (!is_number(view))
+        offsets[i] = cut_elements(view, piece, pieces, sizes);
+      continue;
+    }
     at::DimVector& own = sizes.emplace_back(view.sizes, view.sizes + view.ndim);
     if (const int d = dimension(cut, view); d >= 0) {
       const int64_t begin = begin_of(view.sizes[d], piece, pieces);
@@ -143,19 +199,19 @@ void cut_views(const Cut& cut, int piece, int pieces,
   }
 }
 
-void run_pieces(const Cut& cut, int pieces, c10::function_ref<void(int)> run) {
+void run_pieces(int pieces, bool wakes, c10::function_ref<void(int)> run) {
   struct Task {
     const c10::function_ref<void(int)> run;
     const bool flushes_denormals;
   } task{run, flushes_denormals()};
   run_shared(
-      pieces, pieces,
+      threads_of_large_kernels(), pieces,
       [](void* context, int piece) {
         const Task& task = *static_cast<const Task*>(context);
         const PieceMode mode(task.flushes_denormals);
         task.run(piece);
       },
-      &task, cut.wakes);
+      &task, wakes);
 }
 
 }  // namespace npu

@@ -20,6 +20,7 @@ struct Cut {
     kNone,       // the call is not cut
     kFromFirst,  // the first dimension is 0
     kFromLast,   // the last one is 1
+    kElements,   // the elements as they lie in memory
   };
   Dim counted = Dim::kNone;
   bool wakes = false;  // it takes longer than a wake-up
@@ -50,7 +51,8 @@ void cut_views(const Cut& cut, int piece, int pieces,
                std::vector<npu_view>& views, std::vector<uint64_t>& offsets,
                std::vector<at::DimVector>& sizes);
 
-// Calls run(piece) for each piece, here and on cores that are idle.
-void run_pieces(const Cut& cut, int pieces, c10::function_ref<void(int)> run);
+// Calls run(piece) for each piece, here and on cores that are idle. `wakes`: as
+// of run_shared().
+void run_pieces(int pieces, bool wakes, c10::function_ref<void(int)> run);
 
 }  // namespace npu

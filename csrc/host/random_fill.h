@@ -20,5 +20,8 @@ namespace npu {
 bool fill_bernoulli(at::Tensor& out, double keep, RandomSeed seed);
 // Evenly from `low` to less than `high`.
 bool fill_uniform(at::Tensor& out, double low, double high, RandomSeed seed);
+// Normally distributed.
+bool fill_normal(at::Tensor& out, double mean, double deviation,
+                 RandomSeed seed);
 
 }  // namespace npu

@@ -190,7 +190,7 @@ bool Plan::run_in_pieces(const uint64_t* words) {
     }
     pieces_ = std::move(made);
   }
-  run_pieces(cut_, pieces,
+  run_pieces(pieces, cut_.wakes,
              [&](int piece) { pieces_[size_t(piece)]->run(words); });
   return true;
 }

@@ -1,8 +1,11 @@
 """Kernels that are run in pieces, by whichever threads have a core."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.ecosystem.both import in_threads, same
 from tests.graphs.captured import captured
@@ -86,6 +89,130 @@ def test_lists_of_tensors():
         for _ in range(2):
             found = call(*([t.npu() for t in tensors] for tensors in lists))
             torch.testing.assert_close(found, wanted, check_device=False)
+
+
+def steps(name, options, parameters, device):
+    own = [torch.nn.Parameter(p.clone().to(device)) for p in parameters]
+    optimizer = getattr(torch.optim, name)(own, lr=0.01, fused=True, **options)
+    for step in range(3):
+        for i, p in enumerate(own):
+            p.grad = torch.empty_like(p).copy_(numbers(*p.shape, seed=10 * step + i))
+        optimizer.step()
+    states = [optimizer.state[p] for p in own]
+    return [p.detach().cpu() for p in own], states
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("AdamW", {}),
+        ("AdamW", {"amsgrad": True, "maximize": True}),
+        ("Adam", {"weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+        ("Adagrad", {}),
+    ],
+)
+@pytest.mark.parametrize("scalar", [False, True])
+def test_a_fused_optimizers_step_has_cpus_bits(name, options, scalar):
+    parameters = [
+        numbers(300, 257),
+        numbers(1000),
+        numbers(64, 3, 7, 7).to(memory_format=torch.channels_last),
+        numbers(70, 901).t(),
+        numbers(1),
+        numbers(10, 129),
+        numbers(0),
+        *([numbers()] if scalar else []),
+    ]
+
+    wanted, _ = steps(name, options, parameters, "cpu")
+    found, states = steps(name, options, parameters, "npu")
+
+    assert all(torch.equal(f, w) for f, w in zip(found, wanted, strict=True))
+    counts = {int(state["step"]) for state in states if "step" in state}
+    assert counts in (set(), {3})
+
+
+def of_lstm(module, device, x):
+    module = copy.deepcopy(module).to(device)
+    x = x.to(device).detach().requires_grad_()
+    for _ in range(2):  # the first call finds the sizes
+        module.zero_grad()
+        x.grad = None
+        y, (h, c) = module(x)
+        (y.square().sum() + 2 * h.sum() + c.sum()).backward()
+    with torch.no_grad():
+        alone = module(x)[0]
+    found = [y, h, c, alone, x.grad, *(p.grad for p in module.parameters())]
+    return [t.detach().cpu() for t in found]
+
+
+# Batches that pieces divide, and do not.
+@pytest.mark.parametrize(
+    ("batch", "options"),
+    [
+        (16, {}),
+        (17, {"num_layers": 2}),
+        (9, {"bidirectional": True}),
+        (16, {"bias": False}),
+        (8, {"hidden_size": 256}),
+    ],
+)
+def test_an_lstm_layer_is_divided_among_sequences(batch, options):
+    module = nn.LSTM(128, **{"hidden_size": 128, **options})
+    x = numbers(16, batch, 128)
+
+    wanted, found = (of_lstm(module, device, x) for device in ("cpu", "npu"))
+
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f, w, rtol=1e-5, atol=1e-5 * w.abs().max().item())
+    again = of_lstm(module, "npu", x)
+    assert all(torch.equal(a, f) for a, f in zip(again, found, strict=True))
+
+
+def test_into_how_many_pieces_a_layer_is_divided(python):
+    """The workspace for backward has a row for each piece."""
+    python(
+        """
+import torch
+
+def pieces(threads, batch, size):
+    torch.set_num_threads(threads)
+    h = torch.zeros(batch, size, device="npu")
+    weights = [torch.ones(4 * size, size, device="npu")] * 2
+    biases = [torch.ones(4 * size, device="npu")] * 2
+    x = torch.ones(16, batch, size, device="npu")
+    *_, workspace = torch.mkldnn_rnn_layer(
+        x, *weights, *biases, h, h, False, [], 2, size, 1, True, False, False, True)
+    return workspace.shape[0] if workspace.dim() == 2 else 1
+
+assert pieces(2, 16, 128) == pieces(2, 17, 128) == 2
+assert pieces(3, 16, 128) == 3
+assert pieces(8, 13, 128) == 3  # of at least four sequences, on three cores
+assert pieces(3, 7, 256) == 1  # few sequences
+assert pieces(3, 8, 32) == 1  # a short kernel
+assert pieces(1, 16, 128) == 1
+""",
+        NPU_DISPATCH_CORES="3",
+    )
+
+
+def test_gradients_of_a_divided_layer_need_not_be_computed_by_as_many_threads():
+    module = nn.LSTM(128, 128).npu()
+    x = numbers(16, 16, 128).npu()
+    before = torch.get_num_threads()
+    gradients = []
+    try:
+        for threads in (2, 1):
+            torch.set_num_threads(2)
+            module.zero_grad()
+            loss = module(x)[0].sum()
+            torch.set_num_threads(threads)
+            loss.backward()
+            gradients.append(module.weight_hh_l0.grad.cpu())
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("shape", [(300, 400), (3, 200, 300), (2, 5, 300, 100)])

@@ -61,6 +61,67 @@ def test_the_upper_end_is_never_drawn():
     assert found.min().item() == found.max().item() == 1.0
 
 
+@pytest.mark.parametrize("size", [1, 17, SIZE])
+def test_normal_numbers_are_those_of_pairs_of_words(size: int):
+    found = draws(2**40 + 3, lambda: torch.empty(size, device=NPU).normal_(1, 2))
+
+    drawn = torch.tensor(words(2**40 + 3, 4, 1024), dtype=torch.float64)
+    distance, direction = drawn.reshape(-1, 2, 16).unbind(1)
+    r = ((distance + 0.5) / 2**32).log().mul(-2).sqrt()
+    angle = direction * (torch.pi / 2**31)
+    pairs = torch.stack([r * angle.cos(), r * angle.sin()], 1).flatten()
+    torch.testing.assert_close(
+        found.cpu().double(), pairs[:size] * 2 + 1, rtol=1e-5, atol=2e-6
+    )
+
+
+def test_normal_numbers_have_the_moments_and_tails_of_their_distribution():
+    n = 1 << 20
+    x = draws(7, lambda: torch.randn(n, device=NPU)).cpu().double()
+
+    # Of the mean, the variance, the fourth moment and the number beyond 3, within
+    # five standard deviations of each.
+    assert x.mean().abs() < 5 / n**0.5
+    assert (x.square().mean() - 1).abs() < 5 * (2 / n) ** 0.5
+    assert (x.pow(4).mean() - 3).abs() < 5 * (96 / n) ** 0.5
+    beyond = 0.0026998
+    assert ((x.abs() > 3).double().mean() - beyond).abs() < 5 * (beyond / n) ** 0.5
+    assert 4.3 < x.abs().max() < 6.8
+    # Neighbours, those of a pair and those of one counter are independent.
+    for apart in (1, 16, 32):
+        assert (x[apart:] * x[:-apart]).mean().abs() < 5 / n**0.5
+
+
+def test_a_spread_of_zero_gives_the_mean_and_a_negative_one_is_refused():
+    found = draws(3, lambda: torch.empty(SIZE, device=NPU).normal_(2.5, 0))
+    assert torch.equal(found.cpu(), torch.full((SIZE,), 2.5))
+
+    with pytest.raises(RuntimeError, match="std >= 0"):
+        torch.empty(SIZE, device=NPU).normal_(0, -1)
+
+
+def test_a_graph_draws_the_normal_numbers_that_its_launches_would():
+    out = torch.empty(SIZE, device=NPU)
+
+    def three() -> list[list[float]]:
+        return [out.normal_().tolist() for _ in range(3)]
+
+    launched = draws(3, three)
+    graph = torch.npu.NPUGraph()
+    out.normal_()
+    with torch.npu.graph(graph):
+        out.normal_()
+
+    def replayed() -> list[list[float]]:
+        found = []
+        for _ in range(3):
+            graph.replay()
+            found.append(out.tolist())
+        return found
+
+    assert draws(3, replayed) == launched
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_bernoulli_compares_the_same_numbers(dtype: torch.dtype):
     out = torch.empty(SIZE, dtype=dtype, device=NPU)
@@ -90,8 +151,10 @@ def test_dropout_is_a_mask_and_a_scale(dtype: torch.dtype, transposed: bool):
     assert flat.tolist() == [w < KEEP * 2**32 for w in words(3, 4, SIZE)]
 
 
-def test_its_gradient_passes_what_was_kept():
-    x = torch.ones(SIZE, device=NPU, requires_grad=True)
+# The larger one is run in pieces.
+@pytest.mark.parametrize("size", [SIZE, 400_011])
+def test_its_gradient_passes_what_was_kept(size: int):
+    x = torch.ones(size, device=NPU, requires_grad=True)
 
     out = draws(3, lambda: F.dropout(x, 1 - KEEP))
     out.sum().backward()
@@ -100,12 +163,36 @@ def test_its_gradient_passes_what_was_kept():
     assert 0.65 < (out != 0).float().mean().item() < 0.75
 
 
+@pytest.mark.parametrize("shape", [(SIZE,), (3, 70_001), (300, 2, 500)], ids=str)
+def test_the_product_with_a_mask_has_cpus_bits_however_tensors_lie(shape):
+    seed = torch.Generator().manual_seed(1)
+    x, mask = (
+        torch.randn(shape, generator=seed),
+        torch.rand(shape, generator=seed) < 0.7,
+    )
+    x.view(-1)[:3] = torch.tensor([torch.nan, torch.inf, -0.0])
+    cases = [
+        (x, mask),
+        (x.mT if x.dim() > 1 else x[::2], mask.mT if x.dim() > 1 else mask[::2]),
+        (x.transpose(0, -1).contiguous().transpose(0, -1), mask),
+        (x[:1].expand(shape), mask),
+        (x.double(), mask),
+        (x.bfloat16(), mask),
+    ]
+    for given, kept in cases:
+        wanted = torch.ops.aten.native_dropout_backward(given, kept, 1 / 0.7)
+        found = torch.ops.aten.native_dropout_backward(given.npu(), kept.npu(), 1 / 0.7)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     "draw",
     [
         lambda on: F.dropout(torch.ones(SIZE, device=on), 0.3),
         lambda on: torch.empty(SIZE, device=on).bernoulli_(0.3),
         lambda on: torch.empty(SIZE, device=on).uniform_(),
+        lambda on: torch.randn(SIZE, device=on),
     ],
 )
 def test_the_first_draw_of_a_seed_is_cpus(draw):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from select_ops import NAMED, NUMBERS_IN_KEY, PRODUCTS, RANDOM, Op, reads
+from select_ops import IN_ONE_PASS, NAMED, NUMBERS_IN_KEY, PRODUCTS, RANDOM, Op, reads
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -37,6 +37,9 @@ def runner(op: Op) -> str:
     else:
         values = ", ".join(f"std::get<{i}>(r)" for i in new)
         body = f"  {MADE_THERE}\n  const auto r = {call};\n  f.store({{{values}}});"
+    if op.runner in IN_ONE_PASS:
+        own = f"{IN_ONE_PASS[op.runner]}({', '.join(given)}, f.out(0))"
+        body = f"  if ({own}) return;\n{body}"
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
 
@@ -153,6 +156,7 @@ def shard(ops: list[Op]) -> str:
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
         '#include "csrc/host/half_products.h"',
+        '#include "csrc/host/masked_scale.h"',
         '#include "csrc/host/random_fill.h"',
         '#include "csrc/ops/kernels.h"',
         '#include "csrc/host/shared_products.h"',

@@ -84,7 +84,14 @@ NUMBERS_IN_KEY = {
 PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
 # Random numbers that are drawn with vector instructions (csrc/host/random_fill.h).
-RANDOM = {"run_bernoulli__float": "fill_bernoulli", "run_uniform_": "fill_uniform"}
+RANDOM = {
+    "run_bernoulli__float": "fill_bernoulli",
+    "run_normal_": "fill_normal",
+    "run_uniform_": "fill_uniform",
+}
+
+# Computed in one pass where possible: the function has the result as last argument.
+IN_ONE_PASS = {"run_native_dropout_backward": "masked_scale"}
 
 # Launched by code that is written by hand, too (csrc/ops/named_ops.h).
 NAMED = {"addmm"}

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_dropout_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -64,7 +65,12 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input,
             at::zeros_like(input, input.options().dtype(at::kBool))};
   at::Tensor mask =
       at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
-  return {input.mul(mask).mul_(1 / (1 - p)), mask};
+  // The product is its own derivative's. Of smaller types that one rounds the
+  // factor, which cpu's dropout does not.
+  return {input.scalar_type() == at::kFloat
+              ? at::native_dropout_backward(input, mask, 1 / (1 - p))
+              : input.mul(mask).mul_(1 / (1 - p)),
+          mask};
 }
 
 // torch._convolution, which traced models call, calls this on a device that is

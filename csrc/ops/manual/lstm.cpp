@@ -3,14 +3,24 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/lstm_native.h>
 #include <ATen/ops/lstm_ops.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/mkldnn_rnn_layer_backward_cpu_dispatch.h>
+#include <ATen/ops/mkldnn_rnn_layer_cpu_dispatch.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "csrc/host/kernel_cut.h"
 #include "csrc/host/kernel_threads.h"
 #include "csrc/host/result_memory.h"
 #include "csrc/ops/boxed.h"
@@ -18,6 +28,7 @@
 #include "csrc/ops/kernels.h"
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/unrecorded.h"
+#include "csrc/placement/core_share.h"
 #include "csrc/torch/tensor.h"
 
 // Declared here because ATen/autocast_mode.h includes every operator.
@@ -122,45 +133,198 @@ void use_threads_for_step(const Tensor& input, const Tensor& state) {
   use_threads_for(gates > kSmall ? KernelSize::kLarge : KernelSize::kSmall);
 }
 
+// A layer whose batch is divided: each piece is a call of the kernel for some
+// of the sequences, and nothing waits within it. Where the layer trains, row i
+// of its workspace is that of piece i.
+struct Batch {
+  int64_t size;
+  int pieces;
+
+  int64_t begin(int piece) const { return size * piece / pieces; }
+  int64_t most() const { return (size + pieces - 1) / pieces; }
+  Tensor of(const Tensor& t, int64_t dim, int piece) const {
+    const int64_t from = begin(piece);
+    return t.narrow(dim, from, begin(piece + 1) - from);
+  }
+  // Of [time, batch, width] or [batch, width].
+  Tensor part(const Tensor& t, int piece) const {
+    return of(t, t.dim() - 2, piece).contiguous();
+  }
+  std::optional<Tensor> part(const std::optional<Tensor>& t, int piece) const {
+    if (!t || !t->defined()) return std::nullopt;
+    return part(*t, piece);
+  }
+  void put(const Tensor& part, const Tensor& all, int piece) const {
+    of(all, all.dim() - 2, piece).copy_(part);
+  }
+};
+
+// How a call is divided: by its sizes and the threads that its caller gives to
+// kernels. Of few sequences a kernel takes nearly as long as of one. The least
+// product of sizes is that of a layer of some 150 microseconds.
+Batch batch_of(const Tensor& input, int64_t size) {
+  constexpr int64_t kFewest = 4, kLeast = 8'000'000;
+  const int64_t batch = input.size(1);
+  const int64_t multiplications =
+      input.size(0) * batch * 4 * size * (input.size(2) + size);
+  if (multiplications < kLeast || batch < 2 * kFewest) return {batch, 1};
+  return {batch, int(std::min<int64_t>(core_share(launch_threads()),
+                                       batch / kFewest))};
+}
+
+void run_layer_in_pieces(Frame& f, const Batch& batch) {
+  const bool train = f.boolean(15);
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
+    const at::AutoGradMode mode(train);
+    const Tensor row = train ? f.out(3).select(0, piece) : Tensor();
+    const ResultMemory offered(train ? at::TensorList(row) : at::TensorList());
+    const auto [y, h, c, workspace] = at::cpu::mkldnn_rnn_layer(
+        batch.part(f.tensor(0), piece), f.tensor(1), f.tensor(2), f.tensor(3),
+        f.tensor(4), batch.part(f.tensor(5), piece),
+        batch.part(f.tensor(6), piece), f.boolean(7), f.ints(8), f.integer(9),
+        f.integer(10), f.integer(11), f.boolean(12), f.boolean(13),
+        f.boolean(14), train);
+    batch.put(y, f.out(0), piece);
+    batch.put(h, f.out(1), piece);
+    batch.put(c, f.out(2), piece);
+    if (train && row.const_data_ptr() != workspace.const_data_ptr())
+      row.narrow(0, 0, workspace.numel()).copy_(workspace);
+  });
+}
+
+bool is_divided(const Tensor& workspace) {
+  return workspace.defined() && workspace.dim() == 2;
+}
+
+// Into how many pieces a call is divided: where it trains, the shape function
+// has said so.
+int pieces_of(Frame& f) {
+  if (const at::TensorList results = f.new_results(); f.boolean(15))
+    return is_divided(results[3]) ? int(results[3].size(0)) : 1;
+  const bool is_known = f.integer(9) == kLstm && f.ints(8).empty() &&
+                        f.tensor(0).scalar_type() == at::kFloat &&
+                        f.tensor(5).dim() == 2;
+  return is_known ? batch_of(f.tensor(0), f.integer(10)).pieces : 1;
+}
+
 // The cpu kernel leaves out the workspace for backward where its thread records
 // no gradients, and does not look at `train`. A task runs on another thread
 // than its caller's, so `train`, argument 15, says whether the caller does.
 void run_layer(Frame& frame) {
-  use_threads_for_step(frame.tensor(0), frame.tensor(5));
+  const Tensor& input = frame.tensor(0);
+  const Batch batch{input.size(1), pieces_of(frame)};
+  if (batch.pieces > 1) return run_layer_in_pieces(frame, batch);
+  use_threads_for_step(input, frame.tensor(5));
   const at::AutoGradMode mode(frame.boolean(15));
   const ResultMemory offered(frame.new_results());
   run_boxed(frame);
 }
 
-void run_layer_backward(Frame& frame) {
-  use_threads_for_step(frame.tensor(0), frame.tensor(5));
-  run_boxed(frame);
+// Adds what the pieces give to the gradient of a weight: some of its rows.
+void add_up(const std::vector<Tensor>& parts, const Tensor& all, int piece) {
+  const Batch rows{all.size(0), int(parts.size())};
+  const auto own = [&](const Tensor& t) { return rows.of(t, 0, piece); };
+  Tensor out = own(all);
+  at::cpu::add_outf(own(parts[0]), own(parts[1]), 1, out);
+  for (size_t i = 2; i < parts.size(); ++i) out.add_(own(parts[i]));
+}
+
+// Arguments 0 to 6: input, weights, state; 7 to 9 results; 10 to 12 their
+// gradients; 22 workspace.
+void run_layer_backward(Frame& f) {
+  const Tensor& workspace = f.tensor(22);
+  if (!is_divided(workspace)) {
+    use_threads_for_step(f.tensor(0), f.tensor(5));
+    return run_boxed(f);
+  }
+  constexpr size_t kWeights = 4;  // results 1 to 4
+  const Batch batch{f.tensor(0).size(1), int(workspace.size(0))};
+  std::array<std::vector<Tensor>, kWeights> parts;
+  for (auto& each : parts) each.resize(size_t(batch.pieces));
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
+    const auto part = [&](int i) { return batch.part(f.tensor(i), piece); };
+    const auto gradient = [&](int i) {
+      return batch.part(f.opt_tensor(i), piece);
+    };
+    auto [x, w0, w1, b0, b1, h, c] = at::cpu::mkldnn_rnn_layer_backward(
+        part(0), f.tensor(1), f.tensor(2), f.tensor(3), f.tensor(4), part(5),
+        part(6), part(7), part(8), part(9), gradient(10), gradient(11),
+        gradient(12), f.boolean(13), f.integer(14), f.integer(15),
+        f.integer(16), f.boolean(17), f.boolean(18), f.boolean(19), f.ints(20),
+        f.boolean(21), workspace.select(0, piece));
+    batch.put(x, f.out(0), piece);
+    batch.put(h, f.out(5), piece);
+    batch.put(c, f.out(6), piece);
+    size_t i = 0;
+    for (Tensor* each : {&w0, &w1, &b0, &b1})
+      parts[i++][size_t(piece)] = std::move(*each);
+  });
+  run_pieces(batch.pieces, /*wakes=*/true, [&](int piece) {
+    for (size_t i = 0; i < kWeights; ++i)
+      add_up(parts[i], f.out(int(i) + 1), piece);
+  });
+}
+
+// How large the kernel's workspace for backward is: only a run tells.
+int64_t workspace_of(int64_t time, int64_t batch, int64_t width, int64_t size) {
+  const at::AutoGradMode mode(true);
+  const UseThreads alone(1);
+  const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes); };
+  const Tensor state = zeros({batch, size}), bias = zeros({4 * size});
+  return std::get<3>(at::cpu::mkldnn_rnn_layer(
+                         zeros({time, batch, width}), zeros({4 * size, width}),
+                         zeros({4 * size, size}), bias, bias, state, state,
+                         /*reverse=*/false, /*batch_sizes=*/{}, kLstm, size,
+                         /*num_layers=*/1, /*has_biases=*/true,
+                         /*bidirectional=*/false, /*batch_first=*/false,
+                         /*train=*/true))
+      .numel();
 }
 
 // Arguments 0, 1, 2, 5, 6: input, weights, state; 8 batch_sizes, 9 mode,
-// 10 hidden_size, 15 train. Where it trains, only the kernel knows the size of
-// the workspace for backward.
-bool layer_without_workspace(Arguments a, Shapes& results) {
+// 10 hidden_size, 15 train. Where it trains and is not divided, the size of the
+// workspace is found by a trial.
+bool layer_shapes(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[0]), &state = tensor(a[5]);
   const int64_t size = a[10].toInt();
-  if (a[15].toBool() || a[9].toInt() != kLstm || a[8].toListRef().size() ||
-      input.dim() != 3 || input.numel() == 0 ||
-      input.scalar_type() != at::kFloat ||
+  if (a[9].toInt() != kLstm || a[8].toListRef().size() || input.dim() != 3 ||
+      input.numel() == 0 || input.scalar_type() != at::kFloat ||
       state.sizes() != at::IntArrayRef({input.size(1), size}) ||
       tensor(a[6]).sizes() != state.sizes() ||
       tensor(a[1]).sizes() != at::IntArrayRef({4 * size, input.size(2)}) ||
       tensor(a[2]).sizes() != at::IntArrayRef({4 * size, size}))
     return false;
+  const bool train = a[15].toBool();
+  const Batch batch = batch_of(input, size);
+  if (train && batch.pieces == 1) return false;
   results.add_contiguous({input.size(0), input.size(1), size}, at::kFloat);
   for (int i = 0; i < 2; ++i) results.add_contiguous(state.sizes(), at::kFloat);
-  results.add_undefined();
+  if (train)
+    results.add_contiguous(
+        {batch.pieces,
+         workspace_of(input.size(0), batch.most(), input.size(2), size)},
+        at::kByte);
+  else
+    results.add_undefined();
+  return true;
+}
+
+// Of a divided layer. A trial would not know the workspace.
+bool backward_shapes(Arguments a, Shapes& results) {
+  if (!is_divided(tensor(a[22]))) return false;
+  for (int i : {0, 1, 2, 3, 4, 5, 6})
+    results.add_contiguous(i == 3 || i == 4
+                               ? at::IntArrayRef(tensor(a[1]).size(0))
+                               : tensor(a[size_t(i)]).sizes(),
+                           at::kFloat);
   return true;
 }
 
 const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer, NumbersInKey::kNo,
-                Meta::kNone, &layer_without_workspace);
+                Meta::kNone, &layer_shapes);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
-                        &run_layer_backward, NumbersInKey::kNo, Meta::kNone);
+                        &run_layer_backward, NumbersInKey::kNo, Meta::kNone,
+                        &backward_shapes);
 
 void layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->back() = at::GradMode::is_enabled();
