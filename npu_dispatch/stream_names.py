@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["stream_name", "stream_title"]
-
 
 def stream_name(device: int, stream: int) -> str:
     """Return the name in JSON and in addresses: "0:3"."""

@@ -41,8 +41,6 @@ from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.untrusted_file import who_may_change
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
-__all__ = ["Finding", "doctor", "ops"]
-
 _SHM = Path("/dev/shm")
 _DRIVERS = ("host", "null", "emulated")
 _FEW_FILES = 256

@@ -26,8 +26,6 @@ from npu_dispatch.program import Runner, what_to_run
 if TYPE_CHECKING:
     from npu_dispatch.plan.study import Network
 
-__all__ = ["calibrate", "plan"]
-
 # Of the CPUs: what `calibrate` says nothing about.
 _MOST_OF_OTHERS = 0.05
 # The device that is measured where it was not.

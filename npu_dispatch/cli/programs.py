@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from npu_dispatch.observe.judge.summary import Steps
     from npu_dispatch.sanitizer.processes import Process
 
-__all__ = ["run", "sanitize"]
-
 
 @click.command(cls=Runner, options_metavar=PROGRAM)
 @json_options

@@ -21,8 +21,6 @@ from npu_dispatch.config import seconds_of
 if TYPE_CHECKING:
     from npu_dispatch.observe.trace.tracks import Process
 
-__all__ = ["dump", "postmortem", "ps", "top", "trace"]
-
 _PS_SECONDS = 0.25
 _NO_RANK = "no process here is in a group of ranks"
 _EVERYBODY = click.option(

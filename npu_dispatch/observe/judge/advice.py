@@ -10,8 +10,6 @@ from npu_dispatch.observe.segment import OpCost
 from npu_dispatch.observe.segment.listing import ProcessView
 from npu_dispatch.observe.segment.script_name import short
 
-__all__ = ["CROWDED", "advice"]
-
 # By the reason of the wait.
 _INSTEAD = {
     "item": "keep the value on the device and read it once in a hundred steps",

@@ -26,8 +26,6 @@ from npu_dispatch.observe.segment.folders import files_in
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.proc_stat import is_here
 
-__all__ = ["from_files", "from_segments", "report", "seen_of"]
-
 _ALL_DONE = "every call has been done by all that made it"
 _ESTABLISHED = "01"
 # Fields of a line of /proc/PID/net/tcp.

@@ -15,19 +15,6 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from npu_dispatch.observe.judge.words import age
 
-__all__ = [
-    "Call",
-    "Dump",
-    "Group",
-    "Meeting",
-    "Rank",
-    "Seen",
-    "groups_of",
-    "job_of",
-    "jobs_of",
-    "rank_of",
-]
-
 Dump = dict[str, Any]
 Sizes = tuple[tuple[int, ...], ...]
 _NO_PEER = -2

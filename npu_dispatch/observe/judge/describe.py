@@ -33,8 +33,6 @@ from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 from npu_dispatch.stream_names import stream_title
 
-__all__ = ["dead", "dump_lines", "last_line", "postmortem_lines"]
-
 _NOTABLE_S = 1.0
 
 

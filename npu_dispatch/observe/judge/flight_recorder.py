@@ -21,8 +21,6 @@ from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
 
-__all__ = ["Dump", "dump_of", "load", "save"]
-
 _MOST_BYTES = 256 << 20  # a file without memory may have any size
 VERSION = "2.10"  # of torch's format
 # Messages have numbers of their own, which must not look like those of the

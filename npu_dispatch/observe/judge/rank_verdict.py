@@ -21,8 +21,6 @@ from npu_dispatch.observe.judge.words import age, counted
 from npu_dispatch.observe.segment.script_name import short
 from npu_dispatch.stream_names import stream_title
 
-__all__ = ["slowness", "verdict"]
-
 _S = 1_000_000_000
 # Ranks of a job that is well are never quite together.
 _LATE_NS = 1 * _S

@@ -10,22 +10,6 @@ from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamSta
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 
-__all__ = [
-    "History",
-    "Reading",
-    "StreamKey",
-    "StreamRates",
-    "core_waits",
-    "key",
-    "late_waits",
-    "seconds",
-    "since",
-    "stream_rates",
-    "streams_of",
-    "sync_rates",
-    "wait_ns",
-]
-
 StreamKey = tuple[int, int]  # device, stream
 
 

@@ -23,8 +23,6 @@ from npu_dispatch.observe.segment import (
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.script_name import short
 
-__all__ = ["Figures", "Steps", "Watch", "show"]
-
 Figures = dict[str, Any]  # plain values, as JSON has them
 
 _MOST_LINES = 3

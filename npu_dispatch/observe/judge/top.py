@@ -30,8 +30,6 @@ from npu_dispatch.observe.segment.script_name import name_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Sample", "Sampler", "live"]
-
 Row = dict[str, Any]
 
 _LEAST_INTERVAL_S = 0.1

@@ -27,20 +27,6 @@ from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import short
 from npu_dispatch.stream_names import stream_title
 
-__all__ = [
-    "HANG_SECONDS",
-    "KINDS",
-    "Verdict",
-    "ask_python",
-    "attention",
-    "cycles",
-    "doing",
-    "judge",
-    "quiet_for",
-    "stuck_for",
-    "waits_for",
-]
-
 HANG_SECONDS = 10.0
 _DEVICE_BOUND = 0.8  # a stream has work for this share of the time
 _BLOCKED = 0.25  # host waits for this share of the time

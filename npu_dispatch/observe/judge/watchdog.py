@@ -22,8 +22,6 @@ from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.proc_stat import has_ended
 
-__all__ = ["start_watchdog", "watch"]
-
 
 def _job(pid: int) -> list[Dump]:
     """Return the dumps of a process's job, its own first; none of one without ranks."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["age", "counted", "duration", "mib", "table"]
-
 
 def counted(number: float, thing: str) -> str:
     """Return "1 wait", "2,000 waits" or "3 processes"."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["unix_ns", "unix_offset_ns"]
-
 # Both clocks are slewed alike, so the offset changes only when the date is set or
 # the machine was suspended. Anything smaller is the error of reading one after the
 # other, and must not move: a moment that has not changed has one date.

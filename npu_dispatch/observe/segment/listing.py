@@ -44,8 +44,6 @@ from npu_dispatch.observe.segment.proc_stat import (
     stat_fields,
 )
 
-__all__ = ["ProcessView", "Processes", "StreamView", "user_name"]
-
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
 _MOST_FILES = 4096  # of one folder

@@ -9,18 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = [
-    "core_wait_ns",
-    "has_ended",
-    "is_here",
-    "is_stopped",
-    "lives",
-    "pid_namespace",
-    "process_start",
-    "stack_start",
-    "stat_fields",
-]
-
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
 _STATE, _START, _STACK = 0, 19, 25

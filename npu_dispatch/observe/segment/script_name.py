@@ -7,8 +7,6 @@ from pathlib import Path
 
 from npu_dispatch.observe.segment import SegmentInfo
 
-__all__ = ["name_of", "script_name", "short"]
-
 # Options of Python and of `npu-dispatch run` that take the next word.
 _TAKING = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
 _TAKING |= {"-o", "--out", "--sarif", "--suppressions"}

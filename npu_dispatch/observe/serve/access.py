@@ -20,17 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from npu_dispatch.observe.serve.options import check_name, in_url
 
-__all__ = [
-    "STAYING",
-    "Bucket",
-    "Hosts",
-    "Limits",
-    "Tokens",
-    "bearer",
-    "guards",
-    "same",
-]
-
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
 _LIVE = "/livez"

@@ -17,8 +17,6 @@ from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 from npu_dispatch.observe.serve.access import bearer, same
 from npu_dispatch.observe.trace.trace_file import TraceFile
 
-__all__ = ["ask_launch_blocking", "ask_tracing", "check_admin"]
-
 _OFF, _ON = 1, 2  # ControlBlock::launch_blocking
 
 

@@ -14,9 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from npu_dispatch.observe.serve.access import STAYING, Bucket, Limits
 
-__all__ = ["Connection"]
-
-
 # Reading a request costs several times what refusing it unread does.
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"

@@ -10,8 +10,6 @@ from typing import Any
 
 from npu_dispatch.observe.serve.panels import ROWS, VERDICTS, Panel
 
-__all__ = ["dashboard"]
-
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Each variable's label, and where its values are. A choice narrows those below it.
 # "All" is .*, so a label that is absent does no harm: few have a cluster, or ranks.

@@ -38,8 +38,6 @@ from npu_dispatch.observe.serve.watcher import Watcher
 from npu_dispatch.observe.trace.trace import NotRecordingError, of_past, save
 from npu_dispatch.observe.trace.trace_file import TraceError
 
-__all__ = ["Endpoints"]
-
 _PAGE = Path(__file__).parent / "page"
 _STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
 _POLICY = (

@@ -10,8 +10,6 @@ from prometheus_client.samples import Exemplar, Sample
 
 from npu_dispatch.observe.segment import Histogram
 
-__all__ = ["LATENCY_BOUNDS", "LAUNCH_BOUNDS", "Families", "Labels"]
-
 _US, _MS, _S = 1e3, 1e6, 1e9
 # Upper bounds of classic histograms, in nanoseconds.
 LAUNCH_BOUNDS = (*(16.0 * 2**i for i in range(16)), _MS)

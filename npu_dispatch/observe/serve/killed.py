@@ -14,8 +14,6 @@ from npu_dispatch.observe.segment.listing import Processes, user_name
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 
-__all__ = ["Killed"]
-
 _LATELY_S = 600.0
 
 

@@ -12,8 +12,6 @@ from starlette.schemas import SchemaGenerator
 
 import npu_dispatch
 
-__all__ = ["openapi"]
-
 _PROCESS = {
     "name": "process",
     "in": "query",

@@ -23,8 +23,6 @@ from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
 
-__all__ = ["More", "add_process"]
-
 _S = 1e9
 _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
 QUIET_SECONDS = 300.0

@@ -14,8 +14,6 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-__all__ = ["Format", "format_for", "refuses_gzip"]
-
 _KINDS = ("application/openmetrics-text", "text/plain", "text/*", "*/*")
 
 

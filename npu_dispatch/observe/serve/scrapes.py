@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Scrapes", "TopOps"]
-
 _SPAN_SECONDS = 5.0  # a verdict is about at least so long
 _OTHER = "other"
 # Operators that are among the costliest only later get series too, up to so many

@@ -18,8 +18,6 @@ from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.connections import Connection
 from npu_dispatch.observe.serve.options import in_url, listen
 
-__all__ = ["run", "uvicorn_config"]
-
 _FILES = 4096
 _GRACE_SECONDS = 5
 _MAX_REQUEST_BYTES = 16 << 10

@@ -31,8 +31,6 @@ from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.stream_names import stream_name
 
-__all__ = ["point", "process_values", "stacks"]
-
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _MOST_STREAMS = 16  # whose queues are told apart

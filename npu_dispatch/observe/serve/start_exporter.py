@@ -10,8 +10,6 @@ from typing import Self
 from npu_dispatch.config import for_child, own_python
 from npu_dispatch.observe.serve.options import check_name, check_token, in_url, listen
 
-__all__ = ["Exporter", "start_exporter"]
-
 _OPTIONS = "NPU_DISPATCH_SERVE_"
 
 

@@ -19,8 +19,6 @@ from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import point, process_values
 from npu_dispatch.observe.serve.telemetry import Telemetry
 
-__all__ = ["Watcher"]
-
 _SMOOTH_S = 2.0  # the least time that rates are taken over, lest they flicker
 _HISTORY = 600  # points, of
 _APART_S = 0.9  # or more: ten minutes of the default interval

@@ -29,8 +29,6 @@ from npu_dispatch.observe.trace.trace_file import (
 )
 from npu_dispatch.observe.trace.tracks import Call, Lane, Slice, Span, StreamTrack
 
-__all__ = ["PREFIX", "Calls", "spans_of", "stream_track", "to_lanes"]
-
 PREFIX = "hccl:"  # of the names of such tasks
 # The trace's times are made of ticks, by a rate that was measured.
 _OFF_NS = 50_000

@@ -33,16 +33,6 @@ from npu_dispatch.observe.trace.trace_file import (
 )
 from npu_dispatch.observe.trace.tracks import Counter, Host, Process
 
-__all__ = [
-    "NotRecordingError",
-    "Recorder",
-    "of_command",
-    "of_past",
-    "of_process",
-    "of_processes",
-    "save",
-]
-
 # A stream's ring holds 65536 records, so reading it this often loses none below a
 # million tasks a second.
 _POLL_S = 0.05

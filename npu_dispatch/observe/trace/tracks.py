@@ -21,22 +21,6 @@ from typing import Any, NamedTuple
 from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.stream_names import stream_title
 
-__all__ = [
-    "Call",
-    "Counter",
-    "Host",
-    "Joins",
-    "Lane",
-    "Process",
-    "Row",
-    "Slice",
-    "Span",
-    "StreamTrack",
-    "began_ns",
-    "collectives_of",
-    "events",
-]
-
 Place = tuple[int, int, int, int]  # process, device, stream, position
 
 # How long a submission is drawn, at most; only its beginning is recorded.
