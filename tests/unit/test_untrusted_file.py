@@ -28,7 +28,7 @@ from npu_dispatch.observe.segment.untrusted_file import (
     UntrustedFile,
     open_untrusted,
 )
-from npu_dispatch.observe.serve.admin import ask_launch_blocking
+from npu_dispatch.observe.serve.endpoints import ask_launch_blocking
 from npu_dispatch.observe.trace.trace_file import (
     RECORD,
     TraceError,

@@ -14,8 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from npu_dispatch.observe.serve.access import guards
-from npu_dispatch.observe.serve.compression import Compressed
+from npu_dispatch.observe.serve.access import Compressed, guards
 from npu_dispatch.observe.serve.endpoints import Endpoints
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.telemetry import Measured

@@ -22,10 +22,9 @@ from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.serve.families import Families, Labels
+from npu_dispatch.observe.serve.families import Families, Labels, format_for
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import More, add_process
-from npu_dispatch.observe.serve.render import format_for
 from npu_dispatch.versions import TORCH_VERSION
 
 if TYPE_CHECKING:

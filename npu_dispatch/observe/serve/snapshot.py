@@ -268,15 +268,7 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
                 }
                 if s.depth
                 else None,
-                "recent": [
-                    {
-                        "task": task.task,
-                        "op": task.op,
-                        "at": task.at,
-                        "outcome": task.outcome,
-                    }
-                    for task in recent
-                ],
+                "recent": [task._asdict() for task in recent],
             }
         )
     waits = reader.waits_by_site() if reader else []
@@ -292,3 +284,22 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
         "streams": streams,
         "lines": list(lines.values()),
     }
+
+
+def pending_tasks(
+    process: dict[str, Any], stream: dict[str, Any], limit: int
+) -> dict[str, Any]:
+    """Return the task at the head by name, those behind it by number."""
+    first, end = stream["retired"], stream["submitted"]
+    tasks: list[dict[str, Any]] = [
+        {"task": number} for number in range(first, min(end, first + limit))
+    ]
+    if tasks:
+        waits = {edge["from"]: edge["to"] for edge in process["waits_for"]}
+        tasks[0] |= {
+            "op": stream["running"],
+            "age_s": stream["age_s"],
+            "waits_for": waits.get(stream["name"]),
+        }
+    identity = {"id": process["id"], "pid": process["pid"]}
+    return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}
