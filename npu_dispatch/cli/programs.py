@@ -243,7 +243,7 @@ def _run(command: Sequence[str], env: dict[str, str]) -> int:
 
 def _told(processes: Sequence[Process]) -> Iterator[str]:
     """Yield what is to be said of what processes have found."""
-    from npu_dispatch.observe.judge.words import counted
+    from npu_dispatch.words import counted
 
     several = len(processes) > 1
     for process in processes:
@@ -270,7 +270,7 @@ def _told(processes: Sequence[Process]) -> Iterator[str]:
 
 
 def _name(process: Process) -> str:
-    from npu_dispatch.observe.segment.script_name import script_name
+    from npu_dispatch.words import script_name
 
     words = ["python", *process.command]
     ranks = {report.rank for report in process.reports} | {process.rank}

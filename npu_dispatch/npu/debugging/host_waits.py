@@ -18,7 +18,7 @@ import torch
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
 from npu_dispatch.observe.segment import WAIT_REASONS
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import stream_title
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
 # Waits that the program asks for by name, and those of a launch for space in its

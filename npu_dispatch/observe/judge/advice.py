@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_dispatch.observe.segment import OpCost
 from npu_dispatch.observe.segment.listing import ProcessView
-from npu_dispatch.observe.segment.script_name import short
+from npu_dispatch.words import short
 
 # By the reason of the wait.
 _INSTEAD = {

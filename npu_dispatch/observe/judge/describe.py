@@ -19,7 +19,6 @@ from npu_dispatch.observe.judge.verdict import (
     quiet_for,
     waits_for,
 )
-from npu_dispatch.observe.judge.words import age, counted, mib
 from npu_dispatch.observe.segment import (
     OpenWait,
     StatsError,
@@ -29,9 +28,8 @@ from npu_dispatch.observe.segment import (
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import age, counted, mib, stream_title
 
 _NOTABLE_S = 1.0
 
@@ -58,7 +56,7 @@ def _wait_line(wait: OpenWait, pid: int) -> str:
 
 def dump_lines(view: ProcessView) -> Iterator[str]:
     """Yield a line for each stream, waiting host thread and circle of waits."""
-    name = name_of(view.info)
+    name = view.info.name
     yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
         queued_s = view.tick - (stream.oldest_queued or view.tick)
@@ -121,7 +119,7 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
     `tasks`: how many of each stream's last ones to show.
     """
     info, streams, waits = reader.info, reader.streams(), reader.open_waits()
-    text = f"process {info.pid}, {name_of(info)}"
+    text = f"process {info.pid}, {info.name}"
     if info.rank:
         text += f", rank {info.rank} of {info.world_size or '?'}"
     if info.job_id:

@@ -17,9 +17,7 @@ from npu_dispatch.observe.judge.calls import (
     rank_of,
     unlike,
 )
-from npu_dispatch.observe.judge.words import age, counted
-from npu_dispatch.observe.segment.script_name import short
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import age, counted, short, stream_title
 
 _S = 1_000_000_000
 # Ranks of a job that is well are never quite together.

@@ -12,7 +12,6 @@ from typing import Any
 
 from npu_dispatch.observe.judge.rates import since, streams_of, wait_ns
 from npu_dispatch.observe.judge.verdict import Verdict, judge
-from npu_dispatch.observe.judge.words import counted, duration, mib
 from npu_dispatch.observe.segment import (
     SAMPLE_PERIOD,
     Histogram,
@@ -21,7 +20,7 @@ from npu_dispatch.observe.segment import (
     SiteWaits,
 )
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.script_name import short
+from npu_dispatch.words import counted, duration, mib, short
 
 Figures = dict[str, Any]  # plain values, as JSON has them
 

@@ -21,11 +21,10 @@ from npu_dispatch.observe.judge.rates import (
     streams_of,
 )
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
-from npu_dispatch.observe.judge.words import table
 from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.proc_stat import is_here
-from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.words import table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -164,7 +163,7 @@ def _process_row(before: Reading | None, now: Reading) -> Row:
     found = [stream.stats for stream in view.streams]
     return {
         "pid": view.info.pid,
-        "name": name_of(view.info),
+        "name": view.info.name,
         "user": view.user,
         "rank": view.rank,
         "command": " ".join(view.info.command),

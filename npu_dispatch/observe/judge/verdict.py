@@ -21,11 +21,9 @@ from npu_dispatch.observe.judge.rates import (
     stream_rates,
     sync_rates,
 )
-from npu_dispatch.observe.judge.words import age, counted
 from npu_dispatch.observe.segment import OpCost, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.script_name import short
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import age, counted, short, stream_title
 
 HANG_SECONDS = 10.0
 _DEVICE_BOUND = 0.8  # a stream has work for this share of the time

@@ -9,6 +9,8 @@ from itertools import accumulate
 from operator import add, sub
 from typing import Any, NamedTuple, TypeVar
 
+from npu_dispatch.words import script_name
+
 T = TypeVar("T")
 
 
@@ -138,6 +140,11 @@ class SegmentInfo(NamedTuple):
     torch: str  # and of torch
     stack_start: int  # where the stack of its program begins; 0: not known
     command: tuple[str, ...]  # its words; the last one may be cut short
+
+    @property
+    def name(self) -> str:
+        """The script, module or command that it ran."""
+        return script_name(self.command)
 
 
 class ProcessStats(NamedTuple):

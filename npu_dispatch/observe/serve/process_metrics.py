@@ -20,7 +20,6 @@ from npu_dispatch.observe.segment import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
 
 _S = 1e9
@@ -158,7 +157,7 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     labels = Labels(
         base,
         pid=str(info.pid),
-        name=name_of(info),
+        name=info.name,
         user=view.user,
         world_size=info.world_size,
         version=info.package,

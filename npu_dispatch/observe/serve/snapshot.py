@@ -28,8 +28,7 @@ from npu_dispatch.observe.judge.verdict import (
 from npu_dispatch.observe.segment import Histogram, SiteWaits, StatsReader, StreamStats
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.script_name import name_of
-from npu_dispatch.stream_names import stream_name
+from npu_dispatch.words import stream_name
 
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -104,7 +103,7 @@ def process_values(
         "tick": now.tick,
         "began": now.info.monotonic_ns / 1e9,
         "pid": now.info.pid,
-        "name": name_of(now.info),
+        "name": now.info.name,
         "user": now.user,
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
         "attention": attention(verdict.kind),

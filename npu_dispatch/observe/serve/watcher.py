@@ -21,7 +21,6 @@ from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView, user_name
-from npu_dispatch.observe.segment.script_name import name_of
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
@@ -211,7 +210,7 @@ class Killed:
         tick = time.monotonic() - age
         return {
             "pid": info.pid,
-            "name": name_of(info),
+            "name": info.name,
             "user": user_name(uid),
             "rank": info.rank,
             "job_id": info.job_id,

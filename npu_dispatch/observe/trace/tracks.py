@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import stream_title
 
 Place = tuple[int, int, int, int]  # process, device, stream, position
 
