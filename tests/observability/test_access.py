@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.observe.segment.layout import HEADER
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import process_start
+from npu_dispatch.observe.segment.system import process_start
 from npu_dispatch.observe.serve.access import Limits
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 

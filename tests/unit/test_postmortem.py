@@ -20,7 +20,7 @@ from npu_dispatch.cli import main
 from npu_dispatch.observe.judge.describe import dead, postmortem_lines
 from npu_dispatch.observe.segment import StatsReader, folders, layout, segment_file
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import has_ended
+from npu_dispatch.observe.segment.system import has_ended
 from npu_dispatch.words import name_of, script_name
 
 # A kernel of the user's writes where it must not, on the launcher's thread.

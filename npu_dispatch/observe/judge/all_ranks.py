@@ -19,11 +19,10 @@ from npu_dispatch.observe.judge.calls import (
 from npu_dispatch.observe.judge.flight_recorder import dump_of, load
 from npu_dispatch.observe.judge.rank_verdict import verdict
 from npu_dispatch.observe.segment import StatsReader
-from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import read_host_place
 from npu_dispatch.observe.segment.folders import files_in
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.proc_stat import is_here
+from npu_dispatch.observe.segment.system import is_here, unix_offset_ns
 from npu_dispatch.words import counted
 
 _ALL_DONE = "every call has been done by all that made it"

@@ -25,9 +25,9 @@ from npu_dispatch.observe.segment import (
     StatsReader,
     StreamStats,
 )
-from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 from npu_dispatch.words import age, counted, mib, stream_title
 

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from npu_dispatch.observe.judge.calls import Dump, rank_of
 from npu_dispatch.observe.segment import StatsReader
-from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
+from npu_dispatch.observe.segment.system import unix_offset_ns
 
 _MOST_BYTES = 256 << 20  # a file without memory may have any size
 VERSION = "2.10"  # of torch's format

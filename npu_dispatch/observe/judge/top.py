@@ -23,7 +23,7 @@ from npu_dispatch.observe.judge.rates import (
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
 from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import is_here
+from npu_dispatch.observe.segment.system import is_here
 from npu_dispatch.words import table
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.judge.verdict import stuck_for
 from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.proc_stat import has_ended
+from npu_dispatch.observe.segment.system import has_ended
 
 
 def _job(pid: int) -> list[Dump]:

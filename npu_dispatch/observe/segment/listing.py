@@ -37,7 +37,7 @@ from npu_dispatch.observe.segment.folders import (
     not_ours,
     own_folders,
 )
-from npu_dispatch.observe.segment.proc_stat import (
+from npu_dispatch.observe.segment.system import (
     core_wait_ns,
     is_here,
     is_stopped,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from npu_dispatch.observe.segment import layout
 from npu_dispatch.observe.segment.collectives import CollectiveLog, read_log
-from npu_dispatch.observe.segment.proc_stat import is_here, stack_start
+from npu_dispatch.observe.segment.system import is_here, stack_start
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, UntrustedFile
 from npu_dispatch.observe.segment.values import (
     DeviceStats,

@@ -15,7 +15,7 @@ import stat
 import struct
 from pathlib import Path
 
-from npu_dispatch.observe.segment.proc_stat import is_here, lives
+from npu_dispatch.observe.segment.system import is_here, lives
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

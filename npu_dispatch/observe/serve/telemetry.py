@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.serve.families import LATENCY_BOUNDS, Families, Labels
 
 ROUTE = "npu_dispatch.route"  # in a scope: the route's template

@@ -18,9 +18,9 @@ from typing import Any
 from npu_dispatch.observe.judge.describe import last_line
 from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.segment import StatsError, StatsReader
-from npu_dispatch.observe.segment.clock import unix_ns
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView, user_name
+from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from npu_dispatch.observe.segment.folders import TRACES, own_file
 from npu_dispatch.observe.segment.layout import WORD, Struct
-from npu_dispatch.observe.segment.proc_stat import lives
+from npu_dispatch.observe.segment.system import lives
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 
 KINDS = ("kernel", "wait", "record", "program")

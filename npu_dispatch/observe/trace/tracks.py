@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment.clock import unix_offset_ns
+from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.words import stream_title
 
 Place = tuple[int, int, int, int]  # process, device, stream, position
