@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from npu_dispatch.observe.judge.advice import advice
-from npu_dispatch.observe.segment import OpCost, SiteWaits
+from npu_dispatch.observe.segment.values import OpCost, SiteWaits
 
 WAIT = SiteWaits("/way/to/train.py:7 in step", "item", 3, 3_000_000)
 OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]

@@ -16,8 +16,9 @@ from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.judge.rates import Reading, sync_rates
 from npu_dispatch.observe.judge.top import Sampler
 from npu_dispatch.observe.judge.verdict import KINDS, attention, judge
-from npu_dispatch.observe.segment import WAIT_REASONS, RecentTask, SiteWaits
+from npu_dispatch.observe.segment.layout import WAIT_REASONS
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.values import RecentTask, SiteWaits
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import process_values

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_dispatch.observe.segment import OpCost
 from npu_dispatch.observe.segment.listing import ProcessView
+from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.words import short
 
 # By the reason of the wait.

@@ -19,16 +19,12 @@ from npu_dispatch.observe.judge.verdict import (
     quiet_for,
     waits_for,
 )
-from npu_dispatch.observe.segment import (
-    OpenWait,
-    StatsError,
-    StatsReader,
-    StreamStats,
-)
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
+from npu_dispatch.observe.segment.values import OpenWait, StreamStats
 from npu_dispatch.words import age, counted, mib, stream_title
 
 _NOTABLE_S = 1.0

@@ -6,9 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
+from npu_dispatch.observe.segment.values import (
+    Histogram,
+    OpCost,
+    SiteWaits,
+    StreamStats,
+)
 
 StreamKey = tuple[int, int]  # device, stream
 

@@ -12,14 +12,9 @@ from typing import Any
 
 from npu_dispatch.observe.judge.rates import since, streams_of, wait_ns
 from npu_dispatch.observe.judge.verdict import Verdict, judge
-from npu_dispatch.observe.segment import (
-    SAMPLE_PERIOD,
-    Histogram,
-    OpCost,
-    SiteTasks,
-    SiteWaits,
-)
+from npu_dispatch.observe.segment.layout import SAMPLE_PERIOD
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.values import Histogram, OpCost, SiteTasks, SiteWaits
 from npu_dispatch.words import counted, duration, mib, short
 
 Figures = dict[str, Any]  # plain values, as JSON has them

@@ -21,8 +21,8 @@ from npu_dispatch.observe.judge.rates import (
     stream_rates,
     sync_rates,
 )
-from npu_dispatch.observe.segment import OpCost, SiteWaits, StreamStats
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
+from npu_dispatch.observe.segment.values import OpCost, SiteWaits, StreamStats
 from npu_dispatch.words import age, counted, short, stream_title
 
 HANG_SECONDS = 10.0

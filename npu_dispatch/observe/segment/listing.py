@@ -17,16 +17,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from npu_dispatch.observe.segment import (
-    DeviceStats,
-    OpenWait,
-    ProcessStats,
-    RecentTask,
-    SegmentInfo,
-    StatsError,
-    StatsReader,
-    StreamStats,
-)
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.collectives import read_totals, read_world
 from npu_dispatch.observe.segment.folders import (
     SEGMENTS,
@@ -42,6 +33,14 @@ from npu_dispatch.observe.segment.system import (
     is_here,
     is_stopped,
     stat_fields,
+)
+from npu_dispatch.observe.segment.values import (
+    DeviceStats,
+    OpenWait,
+    ProcessStats,
+    RecentTask,
+    SegmentInfo,
+    StreamStats,
 )
 
 _DEPTH_WINDOW_S = 60.0

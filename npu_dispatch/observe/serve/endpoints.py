@@ -28,7 +28,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
+from npu_dispatch.observe.segment import StatsError, StatsReader
+from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import ProcessView
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 from npu_dispatch.observe.serve.access import check_admin

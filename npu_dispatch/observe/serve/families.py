@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from npu_dispatch.observe.segment import Histogram
+from npu_dispatch.observe.segment.values import Histogram
 
 _US, _MS, _S = 1e3, 1e6, 1e9
 # Upper bounds of classic histograms, in nanoseconds.

@@ -16,10 +16,10 @@ from prometheus_client.samples import Exemplar
 
 from npu_dispatch.config import Config
 from npu_dispatch.observe.judge.verdict import KINDS
-from npu_dispatch.observe.segment import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_offset_ns
+from npu_dispatch.observe.segment.values import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
 
 _S = 1e9

@@ -18,10 +18,12 @@ from prometheus_client.samples import Exemplar
 import npu_dispatch
 from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
-from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
+from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.collectives import read_totals
+from npu_dispatch.observe.segment.layout import LAYOUT_VERSION
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import unix_offset_ns
+from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.observe.serve.families import Families, Labels, format_for
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import More, add_process

@@ -25,9 +25,10 @@ from npu_dispatch.observe.judge.verdict import (
     judge,
     waits_for,
 )
-from npu_dispatch.observe.segment import Histogram, SiteWaits, StatsReader, StreamStats
+from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_ns
+from npu_dispatch.observe.segment.values import Histogram, SiteWaits, StreamStats
 from npu_dispatch.words import stream_name
 
 _MOST_LINES = 12
