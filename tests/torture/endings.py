@@ -23,8 +23,8 @@ from pathlib import Path
 
 import torch
 
-from npu_dispatch.observe.judge.all_ranks import seen_of
 from npu_dispatch.observe.judge.describe import dead, dump_lines, postmortem_lines
+from npu_dispatch.observe.judge.flight_recorder import seen_of
 from npu_dispatch.observe.judge.verdict import stuck_for
 from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.listing import Processes, ProcessView

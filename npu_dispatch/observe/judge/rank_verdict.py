@@ -1,9 +1,10 @@
-"""Why the ranks of a job wait, in one sentence: which rank, which cause, which line."""
+"""Why the ranks of a job wait: in one sentence, and call by call of each group."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 
 from npu_dispatch.observe.judge.calls import (
@@ -14,11 +15,13 @@ from npu_dispatch.observe.judge.calls import (
     Rank,
     Seen,
     groups_of,
+    jobs_of,
     rank_of,
     unlike,
 )
 from npu_dispatch.words import age, counted, short, stream_title
 
+_ALL_DONE = "every call has been done by all that made it"
 _S = 1_000_000_000
 # Ranks of a job that is well are never quite together.
 _LATE_NS = 1 * _S
@@ -293,3 +296,59 @@ def _is_told(call: Call, newest: int) -> bool:
 
 def _waited(call: Call) -> int:
     return call.all_here_ns - call.time_discovered_started_ns
+
+
+def _collectives(group: Group, ranks: dict[int, Rank]) -> Iterator[str]:
+    """Yield what ranks say of the first collective that not all have done."""
+    meeting = group.meeting()
+    if meeting is None:
+        return
+    number, of_others = meeting.number, meeting.wrong()
+    wrong, absent = [], []
+    for rank in group.ranks:
+        call, name = meeting.there.get(rank), f"rank {rank}"
+        if rank not in group.calls:
+            absent.append(f"{name} has no process or dump here")
+        elif rank in meeting.absent:
+            last = meeting.last.get(rank)
+            its_last = f"; its last was {last.text()}" if last else ""
+            absent.append(f"{name} has not called #{number}{its_last}")
+        elif call is None:
+            wrong.append(f"{name} has done #{number}")
+        elif rank in of_others:
+            wrong.append(f"{name} is at {call.text()}: {of_others[rank]}")
+        elif call.is_done:
+            wrong.append(f"{name} has done {call.text()}")
+        else:
+            yield f"{name} {call.progress(ranks[rank].time_ns)} {call.text()}"
+    yield from wrong
+    yield from absent
+
+
+def _messages(group: Group, ranks: dict[int, Rank]) -> Iterator[str]:
+    """Yield the sends and recvs that wait, and whether the other side does."""
+    for rank, call, silent in group.waiting_messages():
+        state = call.progress(ranks[rank].time_ns)
+        text = f"rank {rank} {state} {call.text(group.ranks)}"
+        if silent >= 0:
+            text += f"; rank {silent} has no {call.answer} for it"
+        yield text
+
+
+def report(dumps: list[Dump]) -> list[str]:
+    """Return lines that say who waits for what, and who does not, in each group."""
+    lines = []
+    for job in jobs_of(dumps):
+        ranks = {dump["rank"]: rank_of(dump) for dump in job}
+        pids = ", ".join(str(one.pid) for one in ranks.values() if one.pid)
+        names = ", ".join(map(str, ranks))
+        lines.append(f"job of ranks {names}" + (f" (processes {pids})" if pids else ""))
+        if cause := verdict(job):
+            lines.append(f"  verdict: {cause}")
+        for group in groups_of(list(ranks.values())):
+            found = [*_collectives(group, ranks), *_messages(group, ranks)]
+            lines.append(
+                f"  group '{group.name}' of {counted(len(group.ranks), 'rank')}:"
+            )
+            lines += [f"    {line}" for line in found or [_ALL_DONE]]
+    return lines

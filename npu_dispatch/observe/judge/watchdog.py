@@ -25,7 +25,7 @@ from npu_dispatch.observe.segment.system import has_ended
 
 def _job(pid: int) -> list[Dump]:
     """Return the dumps of a process's job, its own first; none of one without ranks."""
-    from npu_dispatch.observe.judge.all_ranks import from_segments
+    from npu_dispatch.observe.judge.flight_recorder import from_segments
 
     everybody = from_segments()
     mine = [dump for dump in everybody if dump["pid"] == pid]
@@ -38,12 +38,12 @@ def _job(pid: int) -> list[Dump]:
 
 def _told(view: ProcessView, why: str) -> str:
     """Return a dump of a process and its job; save its calls where a file is named."""
-    from npu_dispatch.observe.judge import all_ranks, flight_recorder
+    from npu_dispatch.observe.judge import flight_recorder, rank_verdict
 
     job, prefix = _job(view.info.pid), Config.read().flight_recorder_file
     if job and prefix:
         flight_recorder.save(job[0], prefix)
-    return "\n".join([why, *dump_lines(view), *all_ranks.report(job)])
+    return "\n".join([why, *dump_lines(view), *rank_verdict.report(job)])
 
 
 def _slowness(pid: int) -> str:
