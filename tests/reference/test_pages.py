@@ -124,7 +124,7 @@ with Processes(pid=os.getpid()) as processes:
     while not processes.refresh()[0].host_waits:
         pass
     (view,) = processes.refresh()
-    lines = processes.reader(view).waits_by_site()
+    lines = view.reader.waits_by_site()
 print(json.dumps(process_values(None, Reading(view, lines), 10.0)))
 gate.set()
 waiting.join()

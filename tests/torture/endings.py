@@ -149,8 +149,7 @@ class _Watcher:
             if self.stops:  # there is nothing to see of a program that begins
                 self.wrong.append(f"stop {self.stops}: not listed")
             return
-        reader = processes.reader(first)
-        if not reader or not seen_of(first, reader, 0).stopped:
+        if not seen_of(first, 0).stopped:
             self.wrong.append(f"stop {self.stops}: not seen to be stopped")
         if self.stops == self.long:
             self._watchdog()

@@ -198,10 +198,9 @@ def from_segments() -> list[Dump]:
     dumps = []
     with Processes() as processes:
         for view in processes.refresh():
-            reader = processes.reader(view)
-            if reader and (dump := dump_of(reader)):
+            if dump := dump_of(view.reader):
                 # In values that a file can hold.
-                seen = seen_of(view, reader, unix_offset_ns())._asdict()
+                seen = seen_of(view, unix_offset_ns())._asdict()
                 seen["streams"] = [one._asdict() for one in seen["streams"]]
                 dumps.append(dump | {"process": seen})
     return dumps
@@ -215,7 +214,7 @@ def from_files(paths: Iterable[Path]) -> list[Dump]:
     return [load(file) for file in files_in(paths)]
 
 
-def seen_of(view: ProcessView, reader: StatsReader, offset_ns: int) -> Seen:
+def seen_of(view: ProcessView, offset_ns: int) -> Seen:
     """Return what can be seen of a rank's process besides its calls.
 
     `offset_ns` makes moments of the monotonic clock those of the wall clock.
@@ -239,7 +238,7 @@ def seen_of(view: ProcessView, reader: StatsReader, offset_ns: int) -> Seen:
         ),
         resent=_resent(pid) if pid else 0,
     )
-    place = read_host_place(*reader.behind())
+    place = read_host_place(*view.reader.behind())
     if place is None:
         return seen
     return seen._replace(

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.values import (
     Histogram,
@@ -24,7 +23,6 @@ class Reading(NamedTuple):
     view: ProcessView
     lines: Sequence[SiteWaits] = ()  # what host waits cost by Python line
     ops: Sequence[OpCost] = ()  # the costliest first
-    totals: Sequence[CollectiveTotal] = ()
 
 
 class History:

@@ -109,9 +109,9 @@ class Watch:
         elapsed = time.monotonic() - self._start
         with self._processes:
             view = self._view()
-            reader = self._processes.reader(view) if view else None
-            if view is None or reader is None:
+            if view is None:
                 return None
+            reader = view.reader
             waits = [site for site in reader.waits_by_site() if site.reason != "exit"]
             tasks, ops = reader.tasks_by_site(), reader.ops()
         streams = [stream.stats for stream in view.streams]

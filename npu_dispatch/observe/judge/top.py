@@ -21,7 +21,6 @@ from npu_dispatch.observe.judge.rates import (
     streams_of,
 )
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
-from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.system import is_here
 from npu_dispatch.words import table
@@ -126,16 +125,11 @@ class Sampler:
 
     def sample(self) -> Sample:
         readings = [
-            Reading(
-                view,
-                reader.waits_by_site(),
-                totals=read_totals(*reader.behind()),
-            )
+            Reading(view, view.reader.waits_by_site())
             for view in self._processes.refresh()
             # Numbers of another namespace mean nothing here.
             if is_here(view.info.pid_namespace)
             and (not self._pids or view.info.pid in self._pids)
-            and (reader := self._processes.reader(view))
         ]
         self._past.note(readings)
         found = []
@@ -208,8 +202,8 @@ def _stream_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
 def _collective_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
     elapsed = seconds(before.view if before else None, now.view)
     # Entries are handed out in order, and keep their place.
-    old = dict(enumerate(before.totals if before else ()))
-    for place, total in enumerate(now.totals):
+    old = dict(enumerate(before.view.totals if before else ()))
+    for place, total in enumerate(now.view.totals):
         run = since(total, old.get(place), "run")
         each = {
             name: since(total, old.get(place), name) / elapsed

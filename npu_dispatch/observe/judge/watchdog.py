@@ -18,7 +18,6 @@ from npu_dispatch.config import Config, own_python
 from npu_dispatch.observe.judge.calls import Dump, job_of
 from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.judge.verdict import stuck_for
-from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import has_ended
 
@@ -55,12 +54,6 @@ def _slowness(pid: int) -> str:
     return slowness(job) if lowest else ""
 
 
-def _failed_calls(processes: Processes, view: ProcessView) -> int:
-    reader = processes.reader(view)
-    totals = read_totals(*reader.behind()) if reader else ()
-    return sum(total.failed for total in totals)
-
-
 def _say(text: str) -> None:
     print(f"npu_dispatch: {text}", file=sys.stderr, flush=True)
 
@@ -79,7 +72,7 @@ def watch(pid: int, seconds: float) -> None:
             stuck = 0.0
             for view in processes.refresh():
                 stuck = max((stuck_for(view, s) for s in view.streams), default=0.0)
-                failures = _failed_calls(processes, view)
+                failures = sum(total.failed for total in view.totals)
                 if failures > failed:
                     failed = failures
                     _say(_told(view, "a collective has failed"))

@@ -18,7 +18,11 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from npu_dispatch.observe.segment import StatsError, StatsReader
-from npu_dispatch.observe.segment.collectives import read_totals, read_world
+from npu_dispatch.observe.segment.collectives import (
+    CollectiveTotal,
+    read_totals,
+    read_world,
+)
 from npu_dispatch.observe.segment.folders import (
     SEGMENTS,
     SUFFIX,
@@ -117,6 +121,7 @@ class ProcessView(NamedTuple):
 
     id: str
     tick: float
+    reader: StatsReader  # of its segment, also when the process has ended meanwhile
     info: SegmentInfo
     process: ProcessStats
     devices: tuple[DeviceStats, ...]
@@ -132,6 +137,7 @@ class ProcessView(NamedTuple):
     stopped: bool = False  # by a signal or a debugger
     # How long its collectives have waited for ranks that had not called, all together.
     waited_ns: int = 0
+    totals: tuple[CollectiveTotal, ...] = ()  # of its collectives
     user: str = ""  # whose process it is
 
 
@@ -177,10 +183,12 @@ class _Watched:
         )
         quiet_since, last_task = self._quiet(streams, now)
         world = read_world(*self.reader.behind()) or ("", "")
+        totals = tuple(read_totals(*self.reader.behind()))
         self._previous = now
         return ProcessView(
             id=self.id,
             tick=now,
+            reader=self.reader,
             info=info,
             process=self.reader.process(),
             devices=tuple(self.reader.devices()),
@@ -191,7 +199,8 @@ class _Watched:
             rank=info.rank or str(world[0]),
             world_size=info.world_size or str(world[1]),
             stopped=is_here(info.pid_namespace) and is_stopped(info.pid),
-            waited_ns=sum(t.waited_ns for t in read_totals(*self.reader.behind())),
+            waited_ns=sum(total.waited_ns for total in totals),
+            totals=totals,
             user=user_name(self.reader.owner),
         )
 
@@ -300,7 +309,6 @@ class Processes:
         self.unreadable.append(text)
         del self._watched[watched.path]
         key = watched.path.name, watched.reader.inode
-        watched.reader.close()
         if key not in self._told:
             self._told = {*self._told, key} if len(self._told) < _MAX_TOLD else {key}
             _warn(text)
@@ -313,7 +321,6 @@ class Processes:
                 same = False
             if same and watched.reader.is_replaced():
                 self._remove(watched)
-                watched.reader.close()
                 del self._watched[path]
                 continue
             if same and watched.reader.lives() is not False:
@@ -321,7 +328,6 @@ class Processes:
             self.killed += same or _is_aside(watched)
             if same:
                 lay_aside(watched.path)
-            watched.reader.close()
             del self._watched[path]
 
     @staticmethod
@@ -357,8 +363,6 @@ class Processes:
                 continue
             if self._is_listed(watched, int(pid)):
                 self._watched[path] = watched
-            else:
-                watched.reader.close()
 
     def _is_listed(self, watched: _Watched, pid: int) -> bool:
         reader = watched.reader
@@ -392,22 +396,8 @@ class Processes:
                 found += sorted(itertools.islice(folder.iterdir(), _MOST_FILES))
         return found
 
-    def _of(self, view: ProcessView) -> _Watched | None:
-        return next((w for w in self._watched.values() if w.id == view.id), None)
-
-    def reader(self, view: ProcessView) -> StatsReader | None:
-        """Return the open segment of a process; None when it has gone."""
-        watched = self._of(view)
-        return watched.reader if watched else None
-
-    def segment(self, view: ProcessView) -> Path | None:
-        """Return the file of a process's segment; None when it has gone."""
-        watched = self._of(view)
-        return watched.path if watched else None
-
     def close(self) -> None:
-        for watched in self._watched.values():
-            watched.reader.close()
+        """Forget the processes. A segment stays open for as long as a view has it."""
         self._watched.clear()
         self.views = ()
 

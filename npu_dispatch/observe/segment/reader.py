@@ -68,10 +68,11 @@ class StatsReader:
             raise StatsError(str(error)) from None
         # Of this file, even if another has its name by now.
         self.inode, self.owner = self._file.inode, self._file.owner
+        self.path = path
         self._names: dict[int, str] = {}
         self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
-            self._read_header(path)
+            self._read_header()
         except StatsError:
             self._file.close()
             raise
@@ -94,7 +95,8 @@ class StatsReader:
         except OSError as error:
             raise StatsError(str(error)) from None
 
-    def _read_header(self, path: Path) -> None:
+    def _read_header(self) -> None:
+        path = self.path
         if self._file.size < layout.HEADER.size:
             raise StatsError(f"{path}: too short for a statistics segment")
         head = layout.HEADER.read(self._bytes(0, layout.HEADER.size))

@@ -309,8 +309,8 @@ class Endpoints:
         views = self._chosen(request)
 
         def read() -> list[dict[str, Any]]:
-            with self._watcher.scrapes.processes() as processes:
-                return [stacks(view, processes.reader(view)) for view in views]
+            with self._watcher.scrapes.processes():
+                return [stacks(view) for view in views]
 
         return JSONResponse(await asyncio.to_thread(read))
 
@@ -431,14 +431,12 @@ class Endpoints:
         """
         views = await self._asked(request)
         wanted = _switch(request, on="on", off="off")
-        with self._watcher.scrapes.processes() as processes:
-            files = [(view, processes.segment(view)) for view in views]
         asked = []
-        for view, file in files:
-            if file is None:
-                continue  # it has just ended
+        for view in views:
             try:
-                ask_launch_blocking(file, wanted)
+                ask_launch_blocking(view.reader.path, wanted)
+            except FileNotFoundError:
+                continue  # it has just ended
             except (OSError, StatsError) as error:  # another user's, or just gone
                 raise HTTPException(403, str(error)) from None
             asked.append({"pid": view.info.pid, "launch_blocking": wanted})

@@ -77,7 +77,6 @@ class More(NamedTuple):
 
     verdict: str  # its kind
     ops: Sequence[OpCost]  # the series to show
-    collectives: Sequence[CollectiveTotal]
     # Tasks of the histogram "latency" or "queued" of a device and stream.
     exemplars: Callable[[int, int, str], Sequence[Exemplar]]
 
@@ -119,7 +118,7 @@ def add_process(
     )
     base = _labels(who, None, None)
     _add_whole(out, view, more, base)
-    for total in more.collectives:
+    for total in view.totals:
         _add_collective(out, base, total)
     used = [s for s in view.streams if s.stats.submitted]
     offset = unix_offset_ns() / _S

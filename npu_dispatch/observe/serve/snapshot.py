@@ -25,7 +25,6 @@ from npu_dispatch.observe.judge.verdict import (
     judge,
     waits_for,
 )
-from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.values import Histogram, SiteWaits, StreamStats
@@ -242,7 +241,7 @@ def point(snapshot: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
+def stacks(view: ProcessView) -> dict[str, Any]:
     """Return waiting host threads, each stream's head and last tasks, and lines.
 
     `lines`: how many of the last tasks each line launched, and what the host
@@ -253,7 +252,7 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
     streams = []
     for stream in view.streams:
         s = stream.stats
-        recent = reader.recent(s.device, s.stream) if reader else []
+        recent = view.reader.recent(s.device, s.stream)
         launched.update(task.at for task in recent if task.at)
         held = edges.get(key(stream))
         streams.append(
@@ -271,9 +270,8 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
                 "recent": [task._asdict() for task in recent],
             }
         )
-    waits = reader.waits_by_site() if reader else []
     lines = {at: {"at": at, "recent_tasks": n} for at, n in launched.most_common()}
-    for site in waits:
+    for site in view.reader.waits_by_site():
         lines.setdefault(site.at, {"at": site.at, "recent_tasks": 0}).update(
             waits=site.waits, wait_seconds=site.wait_ns / 1e9, reason=site.reason
         )

@@ -122,9 +122,8 @@ class Watcher:
         with self.scrapes.refreshed() as processes:
             self.views = processes.views
             readings = [
-                Reading(view, reader.waits_by_site(), reader.ops())
+                Reading(view, view.reader.waits_by_site(), view.reader.ops())
                 for view in self.views
-                if (reader := processes.reader(view))
             ]
         self._past.note(readings)
         self.snapshot = {
