@@ -33,7 +33,6 @@ from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import ProcessView
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 from npu_dispatch.observe.serve.access import check_admin
-from npu_dispatch.observe.serve.openapi import openapi
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import pending_tasks, stacks
 from npu_dispatch.observe.serve.telemetry import ROUTE
@@ -94,7 +93,7 @@ def _route(path: str, handler: Handler, method: str = "GET") -> Route:
 
 
 class Endpoints:
-    """What answers each route. The docstrings describe the routes: see openapi.py."""
+    """What answers each route. The docstrings describe the routes: see app.py."""
 
     def __init__(self, config: ServiceConfig, watcher: Watcher) -> None:
         self._config, self._watcher = config, watcher
@@ -120,13 +119,13 @@ class Endpoints:
             _route(f"{admin}/launch-blocking/{{switch}}", self.launch_blocking, "POST"),
         ]
 
-    async def description(self, _: Request) -> Response:
+    async def description(self, request: Request) -> Response:
         """OpenAPI.
 
         ---
         summary: This description, as OpenAPI 3.1.
         """
-        return JSONResponse(openapi(self.routes()))
+        return JSONResponse(request.app.state.openapi(request.app.routes))
 
     async def page(self, _: Request) -> Response:
         """HTML.
