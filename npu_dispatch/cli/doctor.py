@@ -245,14 +245,11 @@ def _shared_memory() -> Findings:
         "DataLoader workers and tensors of several processes live there",
         f"docker run --shm-size=1g ..., or mount -o remount,size=1g {_SHM}",
     )
-    taken = not_ours(SEGMENTS)
+    told = taken = not_ours(SEGMENTS)
     if runtime_folder() is None:
         none = "there are no statistics, as XDG_RUNTIME_DIR is not set, either"
-        yield from _advice(
-            bool(taken), "; ".join([*taken, none]), f"sudo rm -r {folder}"
-        )
-    else:
-        yield from _advice(bool(taken), "; ".join(taken), f"sudo rm -r {folder}")
+        told = [*taken, none]
+    yield from _advice(bool(taken), "; ".join(told), f"sudo rm -r {folder}")
     where = folder if folder.is_dir() else _SHM
     yield from _advice(
         not taken and not os.access(where, os.W_OK | os.X_OK),

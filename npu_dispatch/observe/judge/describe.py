@@ -12,13 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.observe.judge.verdict import (
-    ask_python,
-    cycles,
-    doing,
-    quiet_for,
-    waits_for,
-)
+from npu_dispatch.observe.judge import verdict
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
@@ -32,11 +26,11 @@ _NOTABLE_S = 1.0
 
 def _stream_line(s: StreamStats, queued_for: str = "") -> str:
     """Say what a stream does; `queued_for`: since when, where it has work."""
-    title = stream_title(s.device, s.stream)
+    title, does = stream_title(s.device, s.stream), verdict.doing(s)
     if s.state == "failed" or (not s.depth and s.held_by is None):
-        return f"{title}: {doing(s)}"
+        return f"{title}: {does}"
     at = f", launched at {s.running_at}" if s.running_at else ""
-    return f"{title}: task {s.retired} {doing(s)}{at}; {s.depth} queued{queued_for}"
+    return f"{title}: task {s.retired} {does}{at}; {s.depth} queued{queued_for}"
 
 
 def _wait_line(wait: OpenWait, pid: int) -> str:
@@ -60,13 +54,13 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
     for wait in view.host_waits:
         yield f"  {_wait_line(wait, view.info.pid)}; for {wait.ns / 1e9:.1f} s"
     if view.quiet_since is not None and view.last_task is not None:
-        yield f"  {quiet_for(view)}"
-        yield f"  {ask_python(view)}"
+        yield f"  {verdict.quiet_for(view)}"
+        yield f"  {verdict.ask_python(view)}"
     waiting = sum(sum(device.waiting.values()) for device in view.devices)
     waiting += sum(stream.stats.full_waiting for stream in view.streams)
     if (more := waiting - len(view.host_waits)) > 0:
         yield f"  waiting, too: {counted(more, 'host thread')}"
-    for circle in cycles(waits_for(view)):
+    for circle in verdict.cycles(verdict.waits_for(view)):
         names = " -> ".join(stream_title(*key) for key in [*circle, circle[0]])
         yield f"  streams wait in a circle: {names}"
 

@@ -6,13 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from npu_dispatch.observe.segment import values
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.values import (
-    Histogram,
-    OpCost,
-    SiteWaits,
-    StreamStats,
-)
 
 StreamKey = tuple[int, int]  # device, stream
 
@@ -21,8 +16,8 @@ class Reading(NamedTuple):
     """What a process said at one moment, as far as somebody has asked."""
 
     view: ProcessView
-    lines: Sequence[SiteWaits] = ()  # what host waits cost by Python line
-    ops: Sequence[OpCost] = ()  # the costliest first
+    lines: Sequence[values.SiteWaits] = ()  # what host waits cost by Python line
+    ops: Sequence[values.OpCost] = ()  # the costliest first
 
 
 class History:
@@ -78,7 +73,7 @@ def since(now: object, before: object | None, name: str) -> Any:
     if before is None:
         return new
     gained = new - getattr(before, name)
-    return gained if isinstance(new, Histogram) else max(0, gained)
+    return gained if isinstance(new, values.Histogram) else max(0, gained)
 
 
 def seconds(before: ProcessView | None, now: ProcessView) -> float:
@@ -87,7 +82,7 @@ def seconds(before: ProcessView | None, now: ProcessView) -> float:
     return max(now.tick - start, 1e-6)
 
 
-def streams_of(view: ProcessView | None) -> dict[StreamKey, StreamStats]:
+def streams_of(view: ProcessView | None) -> dict[StreamKey, values.StreamStats]:
     return {key(stream): stream.stats for stream in view.streams} if view else {}
 
 
@@ -132,8 +127,8 @@ def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]
 
 
 def late_waits(
-    before: Sequence[SiteWaits], now: Sequence[SiteWaits]
-) -> list[tuple[SiteWaits, int]]:
+    before: Sequence[values.SiteWaits], now: Sequence[values.SiteWaits]
+) -> list[tuple[values.SiteWaits, int]]:
     """Return the lines where the host waits and the nanoseconds since `before`.
 
     Those that cost most lately come first. A wait that has just ended is missing

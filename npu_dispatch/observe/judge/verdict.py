@@ -12,17 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from npu_dispatch.observe.judge.rates import (
-    StreamKey,
-    StreamRates,
-    core_waits,
-    key,
-    late_waits,
-    seconds,
-    since,
-    stream_rates,
-    sync_rates,
-)
+from npu_dispatch.observe.judge import rates
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.values import OpCost, SiteWaits, StreamStats
 from npu_dispatch.words import age, counted, short, stream_title
@@ -109,19 +99,23 @@ def attention(kind: str) -> int:
     return KINDS[kind]
 
 
-def waits_for(view: ProcessView) -> dict[StreamKey, StreamKey]:
+def waits_for(view: ProcessView) -> dict[rates.StreamKey, rates.StreamKey]:
     """Return which stream each held stream waits for."""
     return {
-        key(s): s.stats.held_by for s in view.streams if s.stats.held_by is not None
+        rates.key(s): s.stats.held_by
+        for s in view.streams
+        if s.stats.held_by is not None
     }
 
 
-def cycles(edges: Mapping[StreamKey, StreamKey]) -> Iterator[list[StreamKey]]:
+def cycles(
+    edges: Mapping[rates.StreamKey, rates.StreamKey],
+) -> Iterator[list[rates.StreamKey]]:
     """Yield each circle of streams that wait for one another, once."""
-    done: set[StreamKey] = set()
+    done: set[rates.StreamKey] = set()
     for start in edges:
-        path: list[StreamKey] = []
-        at: StreamKey | None = start
+        path: list[rates.StreamKey] = []
+        at: rates.StreamKey | None = start
         while at is not None and at not in done:
             done.add(at)
             path.append(at)
@@ -187,13 +181,13 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
     host = f"; the host waits at {short(waits)}" if waits else ""
     for circle in cycles(waits_for(view)):
         names = " -> ".join(stream_title(*s) for s in [*circle, circle[0]])
-        lines = [s.stats.running_at for s in view.streams if key(s) in circle]
+        lines = [s.stats.running_at for s in view.streams if rates.key(s) in circle]
         at = next(filter(None, lines), waits)
         return f"streams wait in a circle: {names}{host}", at
     # A held stream is not the cause; the one that it waits for is.
     worst = max(stuck, key=lambda s: (s.stats.held_by is None, stuck_for(view, s)))
     text = (
-        f"{stream_title(*key(worst))} {doing(worst.stats)}, no progress for "
+        f"{stream_title(*rates.key(worst))} {doing(worst.stats)}, no progress for "
         f"{age(stuck_for(view, worst))}, "
         f"{counted(worst.stats.depth, 'task')} queued{host}"
     )
@@ -206,8 +200,10 @@ def _unrecorded(view: ProcessView) -> StreamStats | None:
     return next((s for s in all_of_them if s.depth and s.running == _UNRECORDED), None)
 
 
-def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
-    stream, worst = max(rates.items(), key=lambda item: item[1].held)
+def _held(
+    view: ProcessView, by_stream: Mapping[rates.StreamKey, rates.StreamRates]
+) -> str:
+    stream, worst = max(by_stream.items(), key=lambda item: item[1].held)
     title = stream_title(*stream)
     if missing := _unrecorded(view):
         return f"{stream_title(missing.device, missing.stream)} {doing(missing)}"
@@ -231,26 +227,26 @@ def _kind(
         return "hung", *hung
     for stream in now.streams:
         if stream.state == "error":
-            text = f"{stream_title(*key(stream))}: {doing(stream.stats)}"
+            text = f"{stream_title(*rates.key(stream))}: {doing(stream.stats)}"
             return "failed", text, stream.stats.failure_at
     if now.quiet_since is not None and now.tick - now.quiet_since >= least:
         last = now.last_task.at if now.last_task else ""
         return "quiet", f"{quiet_for(now)}; {ask_python(now)}", last
-    rates = stream_rates(before, now)
-    launches = sum(rate.launches for rate in rates.values())
+    by_stream = rates.stream_rates(before, now)
+    launches = sum(rate.launches for rate in by_stream.values())
     if not launches and not any(stream.stats.depth for stream in now.streams):
         paused = now.tick - (now.quiet_since or 0.0)
         if before is not None and paused < _PAUSE_S:
             return _kind(None, now, least, late)
         return "idle", "nothing launched, nothing queued", ""
-    waited = since(now, before, "waited_ns")
-    share = min(1.0, waited / 1e9 / seconds(before, now))
+    waited = rates.since(now, before, "waited_ns")
+    share = min(1.0, waited / 1e9 / rates.seconds(before, now))
     if share >= _WAITING:
         text = f"collectives wait for other ranks {share:.0%} of the time"
         return "waiting", text, _waits_at(now)
     host = f"host launches {_count(launches)}"
-    main = max(rates.values(), key=lambda rate: rate.busy)
-    total = min(1.0, sum(rate.busy for rate in rates.values()))
+    main = max(by_stream.values(), key=lambda rate: rate.busy)
+    total = min(1.0, sum(rate.busy for rate in by_stream.values()))
     if main.busy + main.held >= _DEVICE_BOUND:
         # The host is ahead: the stream has work all the time.
         busy = main.busy if main.busy >= _DEVICE_BOUND else total
@@ -259,8 +255,8 @@ def _kind(
             return "device-bound", text, ""
         missing = _unrecorded(now)
         at = missing.running_at if missing else _waits_at(now)
-        return "held", _held(now, rates), at
-    syncs = sync_rates(before, now)
+        return "held", _held(now, by_stream), at
+    syncs = rates.sync_rates(before, now)
     reason, worst = max(syncs.items(), key=lambda item: item[1])
     if sum(syncs.values()) >= _BLOCKED:
         text = (
@@ -291,14 +287,14 @@ def judge(
     `lines` is what host waits cost by Python line, at the same two moments. `ops`
     are the operators, the costliest first.
     """
-    late = late_waits(lines_before, lines)
+    late = rates.late_waits(lines_before, lines)
     kind, text, at = _kind(before, now, hang_seconds, late)
     reason = next((site.reason for site, _ in late if site.at == at), "")
     lacks_record = kind in ("hung", "held") and _unrecorded(now)
     what = advice(
         "unrecorded" if lacks_record else kind, now, at=at, reason=reason, ops=ops
     )
-    share = core_waits(before, now)
+    share = rates.core_waits(before, now)
     if kind in _OF_SPEED and share >= _CROWDED:
         text += (
             f"; other programs keep its launcher from a core {share:.0%} of the time"

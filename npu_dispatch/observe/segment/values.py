@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
@@ -101,13 +101,16 @@ class Histogram:
             for b, share in places
         ]
 
-    def __add__(self, other: Histogram) -> Histogram:
+    def _with(self, other: Histogram, done: Callable[[int, int], int]) -> Histogram:
         return Histogram(
-            self.count + other.count,
-            self.sum + other.sum,
-            tuple(map(add, self.buckets, other.buckets)),
+            done(self.count, other.count),
+            done(self.sum, other.sum),
+            tuple(map(done, self.buckets, other.buckets)),
             self.per_octave,
         )
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return self._with(other, add)
 
     @staticmethod
     def total(parts: Iterable[Histogram]) -> Histogram:
@@ -117,12 +120,7 @@ class Histogram:
 
     def __sub__(self, older: Histogram) -> Histogram:
         """Return what was counted since `older`, an earlier reading of the same."""
-        return Histogram(
-            self.count - older.count,
-            self.sum - older.sum,
-            tuple(map(sub, self.buckets, older.buckets)),
-            self.per_octave,
-        )
+        return self._with(older, sub)
 
 
 class SegmentInfo(NamedTuple):

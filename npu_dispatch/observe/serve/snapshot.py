@@ -9,16 +9,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.observe.judge.rates import (
-    Reading,
-    key,
-    late_waits,
-    seconds,
-    since,
-    stream_rates,
-    streams_of,
-    sync_rates,
-)
+from npu_dispatch.observe.judge import rates
 from npu_dispatch.observe.judge.verdict import (
     attention,
     cycles,
@@ -77,13 +68,13 @@ def _line(site: SiteWaits, ns: int, elapsed: float) -> dict[str, Any]:
 
 
 def process_values(
-    earlier: Reading | None, reading: Reading, hang_seconds: float
+    earlier: rates.Reading | None, reading: rates.Reading, hang_seconds: float
 ) -> dict[str, Any]:
     """Return one process; rates and percentiles are of the time since `earlier`."""
     before, now = earlier and earlier.view, reading.view
     lines_before = earlier.lines if earlier else ()
-    rates = stream_rates(before, now)
-    old = streams_of(before)
+    by_stream = rates.stream_rates(before, now)
+    old = rates.streams_of(before)
     verdict = judge(
         before,
         now,
@@ -93,10 +84,10 @@ def process_values(
         ops=reading.ops,
     )
     used = [s for s in now.streams if s.stats.submitted]
-    launch = [since(s.stats, old.get(key(s)), "launch_ns") for s in used]
-    latency = [since(s.stats, old.get(key(s)), "latency_ns") for s in used]
+    launch = [rates.since(s.stats, old.get(rates.key(s)), "launch_ns") for s in used]
+    latency = [rates.since(s.stats, old.get(rates.key(s)), "latency_ns") for s in used]
     edges = waits_for(now)
-    syncs = sync_rates(before, now)
+    syncs = rates.sync_rates(before, now)
     values: dict[str, Any] = {
         "id": now.id,
         "time": unix_ns(int(now.tick * 1e9)) / 1e9,
@@ -113,10 +104,12 @@ def process_values(
         "job_id": now.info.job_id,
         "pod": now.info.pod,
         "verdict": verdict._asdict(),
-        "launches_per_s": sum(rate.launches for rate in rates.values()),
+        "launches_per_s": sum(rate.launches for rate in by_stream.values()),
         "launch_us": _quantiles_us(Histogram.total(launch)) if launch else None,
         "latency_octaves": _octaves(Histogram.total(latency)) if latency else [],
-        "streams": [_stream_values(s, old.get(key(s)), now.tick, rates) for s in used],
+        "streams": [
+            _stream_values(s, old.get(rates.key(s)), now.tick, by_stream) for s in used
+        ],
         "syncs": {
             reason: {
                 "share": rate,
@@ -128,8 +121,8 @@ def process_values(
         },
         # Those that cost most lately come first.
         "lines": [
-            _line(site, ns, seconds(before, now))
-            for site, ns in late_waits(lines_before, reading.lines)[:_MOST_LINES]
+            _line(site, ns, rates.seconds(before, now))
+            for site, ns in rates.late_waits(lines_before, reading.lines)[:_MOST_LINES]
         ],
         "waiting": _host_waits(now),
         "errors": [
@@ -176,10 +169,10 @@ def process_values(
 
 
 def _stream_values(
-    stream: StreamView, before: StreamStats | None, now: float, rates: Any
+    stream: StreamView, before: StreamStats | None, now: float, by_stream: Any
 ) -> dict[str, Any]:
     s = stream.stats
-    rate = rates[key(stream)]
+    rate = by_stream[rates.key(stream)]
     return {
         "name": stream_name(s.device, s.stream),
         "device": s.device,
@@ -195,8 +188,8 @@ def _stream_values(
         "idle": rate.idle,
         "starved": rate.starved,
         "held": rate.held,
-        "latency_us": _quantiles_us(since(s, before, "latency_ns")),
-        "queued_us": _quantiles_us(since(s, before, "queued_ns")),
+        "latency_us": _quantiles_us(rates.since(s, before, "latency_ns")),
+        "queued_us": _quantiles_us(rates.since(s, before, "queued_ns")),
         "submitted": s.submitted,
         "retired": s.retired,
         "failed": s.failed,
@@ -254,7 +247,7 @@ def stacks(view: ProcessView) -> dict[str, Any]:
         s = stream.stats
         recent = view.reader.recent(s.device, s.stream)
         launched.update(task.at for task in recent if task.at)
-        held = edges.get(key(stream))
+        held = edges.get(rates.key(stream))
         streams.append(
             {
                 "name": stream_name(s.device, s.stream),
