@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.options import (
-    OUTPUT_FILE,
-    PROGRAM,
-    give_json,
-    json_options,
-    program_options,
-    register_by_names,
-)
+from npu_dispatch.cli import options
 from npu_dispatch.config import Config, for_child, users_python
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
 
@@ -32,8 +25,8 @@ if TYPE_CHECKING:
     from npu_dispatch.sanitizer.processes import Process
 
 
-@click.command(cls=Runner, options_metavar=PROGRAM)
-@json_options
+@click.command(cls=Runner, options_metavar=options.PROGRAM)
+@options.json_options
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option(
     "--compiled",
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
     help="Also report, line by line, what torch.compile compiled. Inductor's graph "
     "cache is off.",
 )
-@program_options
+@options.program_options
 def run(
     as_json: bool,
     out: Path | None,
@@ -63,7 +56,7 @@ def run(
     from npu_dispatch.observe.judge import summary
 
     what, args = what_to_run(module, args)
-    register_by_names()
+    options.register_by_names()
     if compiled:
         report.start()
     started = summary.Watch()
@@ -75,7 +68,7 @@ def run(
     rows = lines.rows() if compiled else []
     told = [row._asdict() for row in rows]
     found = {**(figures or {}), "compiled": told} if compiled else figures
-    give_json(json.dumps(found, indent=2), as_json, out)
+    options.give_json(json.dumps(found, indent=2), as_json, out)
     if not quiet:
         summary.show(figures)
         if not (figures and figures["launches"]):
@@ -129,12 +122,12 @@ def _finish_work() -> int:
     return 0
 
 
-@click.command(cls=Runner, options_metavar=f"{PROGRAM} | -- COMMAND")
-@json_options
+@click.command(cls=Runner, options_metavar=f"{options.PROGRAM} | -- COMMAND")
+@options.json_options
 @click.option(
     "--sarif",
     "sarif_file",
-    type=OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     help="Write the findings to FILE as SARIF, for code review tools.",
 )
 @click.option(
@@ -143,7 +136,7 @@ def _finish_work() -> int:
     help="File with findings to ignore; default: TORCH_NPU_SANITIZER_SUPPRESSIONS.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
-@program_options
+@options.program_options
 @click.pass_context
 def sanitize(
     context: click.Context,
@@ -178,7 +171,7 @@ def sanitize(
     except OSError as error:
         raise click.ClickException(str(error)) from None
     found = [report for process in processes for report in process.reports]
-    give_json(sanitizer.to_json(found), as_json, out)
+    options.give_json(sanitizer.to_json(found), as_json, out)
     if sarif_file is not None:
         sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
     for line in _told(processes):

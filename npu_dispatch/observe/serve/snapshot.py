@@ -9,13 +9,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.observe.judge import rates
-from npu_dispatch.observe.judge.verdict import (
-    attention,
-    cycles,
-    judge,
-    waits_for,
-)
+from npu_dispatch.observe.judge import rates, verdict as verdicts
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.values import Histogram, SiteWaits, StreamStats
@@ -75,7 +69,7 @@ def process_values(
     lines_before = earlier.lines if earlier else ()
     by_stream = rates.stream_rates(before, now)
     old = rates.streams_of(before)
-    verdict = judge(
+    verdict = verdicts.judge(
         before,
         now,
         hang_seconds=hang_seconds,
@@ -86,7 +80,7 @@ def process_values(
     used = [s for s in now.streams if s.stats.submitted]
     launch = [rates.since(s.stats, old.get(rates.key(s)), "launch_ns") for s in used]
     latency = [rates.since(s.stats, old.get(rates.key(s)), "latency_ns") for s in used]
-    edges = waits_for(now)
+    edges = verdicts.waits_for(now)
     syncs = rates.sync_rates(before, now)
     values: dict[str, Any] = {
         "id": now.id,
@@ -97,7 +91,7 @@ def process_values(
         "name": now.info.name,
         "user": now.user,
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
-        "attention": attention(verdict.kind),
+        "attention": verdicts.attention(verdict.kind),
         "rank": now.rank,
         "local_rank": now.info.local_rank,
         "world_size": now.world_size,
@@ -163,7 +157,9 @@ def process_values(
         "waits_for": [
             {"from": stream_name(*a), "to": stream_name(*b)} for a, b in edges.items()
         ],
-        "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
+        "cycles": [
+            [stream_name(*s) for s in circle] for circle in verdicts.cycles(edges)
+        ],
     }
     return values | {"trend": _trend(values)}
 
@@ -240,7 +236,7 @@ def stacks(view: ProcessView) -> dict[str, Any]:
     `lines`: how many of the last tasks each line launched, and what the host
     waited there so far.
     """
-    edges = waits_for(view)
+    edges = verdicts.waits_for(view)
     launched: Counter[str] = Counter()
     streams = []
     for stream in view.streams:
