@@ -16,6 +16,7 @@ from npu_dispatch.observe.judge import rates
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.system import is_here
+from npu_dispatch.observe.segment.values import picked
 from npu_dispatch.words import table
 
 if TYPE_CHECKING:
@@ -177,18 +178,14 @@ def _stream_rows(before: rates.Reading | None, now: rates.Reading) -> Iterator[R
         stuck = stuck_for(now.view, view) >= HANG_SECONDS
         yield {
             "pid": now.view.info.pid,
-            "device": stream.device,
-            "stream": stream.stream,
+            **picked(stream, "device stream"),
             "state": "hung" if stuck else view.state,
             "queued": stream.depth,
             "capacity": stream.capacity,
             "tasks_per_s": retired / elapsed if earlier else 0.0,
             "latency_us_p50": latency.percentile(0.5) / 1e3,
             "latency_us_p99": latency.percentile(0.99) / 1e3,
-            "full_waits": stream.full_waits,
-            "submitted": stream.submitted,
-            "failed": stream.failed,
-            "dropped": stream.dropped,
+            **picked(stream, "full_waits submitted failed dropped"),
         }
 
 

@@ -21,6 +21,11 @@ def filled(kind: type[T], words: Mapping[str, Any], **more: Any) -> T:
     return kind(**{name: known[name] for name in fields})
 
 
+def picked(one: object, names: str) -> dict[str, Any]:
+    """Return the attributes of those names, which are a text's words."""
+    return {name: getattr(one, name) for name in names.split()}
+
+
 def _lower(b: int, per_octave: int) -> int:
     if per_octave == 1:
         return 1 << (b - 1) if b else 0

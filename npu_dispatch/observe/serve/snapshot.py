@@ -12,7 +12,12 @@ from typing import Any
 from npu_dispatch.observe.judge import rates, verdict as verdicts
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_ns
-from npu_dispatch.observe.segment.values import Histogram, SiteWaits, StreamStats
+from npu_dispatch.observe.segment.values import (
+    Histogram,
+    SiteWaits,
+    StreamStats,
+    picked,
+)
 from npu_dispatch.words import stream_name
 
 _MOST_LINES = 12
@@ -26,12 +31,9 @@ def _host_waits(view: ProcessView) -> list[dict[str, Any]]:
     """Return the host threads that wait now, the longest wait first."""
     return [
         {
-            "thread": wait.thread,
+            **picked(wait, "thread reason at until"),
             "main": wait.thread == view.info.pid,
-            "reason": wait.reason,
-            "at": wait.at,
             "stream": stream_name(wait.device, wait.stream),
-            "until": wait.until,
             "age_s": wait.ns / 1e9,
         }
         for wait in view.host_waits
@@ -53,8 +55,7 @@ def _octaves(histogram: Histogram) -> list[int]:
 
 def _line(site: SiteWaits, ns: int, elapsed: float) -> dict[str, Any]:
     return {
-        "at": site.at,
-        "reason": site.reason,
+        **picked(site, "at reason"),
         "share": ns / 1e9 / elapsed,
         "count": site.waits,
         "seconds": site.wait_ns / 1e9,
@@ -83,20 +84,12 @@ def process_values(
     edges = verdicts.waits_for(now)
     syncs = rates.sync_rates(before, now)
     values: dict[str, Any] = {
-        "id": now.id,
+        **picked(now, "id tick user rank world_size"),
+        **picked(now.info, "pid name local_rank job_id pod"),
         "time": unix_ns(int(now.tick * 1e9)) / 1e9,
-        "tick": now.tick,
         "began": now.info.monotonic_ns / 1e9,
-        "pid": now.info.pid,
-        "name": now.info.name,
-        "user": now.user,
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
         "attention": verdicts.attention(verdict.kind),
-        "rank": now.rank,
-        "local_rank": now.info.local_rank,
-        "world_size": now.world_size,
-        "job_id": now.info.job_id,
-        "pod": now.info.pod,
         "verdict": verdict._asdict(),
         "launches_per_s": sum(rate.launches for rate in by_stream.values()),
         "launch_us": _quantiles_us(Histogram.total(launch)) if launch else None,
@@ -171,25 +164,14 @@ def _stream_values(
     rate = by_stream[rates.key(stream)]
     return {
         "name": stream_name(s.device, s.stream),
-        "device": s.device,
-        "stream": s.stream,
-        "state": stream.state,
-        "depth": s.depth,
-        "depth_max": stream.depth_max,
-        "capacity": s.capacity,
+        **picked(s, "device stream depth capacity submitted retired failed dropped"),
+        **picked(stream, "state depth_max"),
+        **picked(rate, "busy idle starved held"),
         "fill": s.depth / s.capacity if s.capacity else 0.0,
         "launches_per_s": rate.launches,
         "retired_per_s": rate.retired,
-        "busy": rate.busy,
-        "idle": rate.idle,
-        "starved": rate.starved,
-        "held": rate.held,
         "latency_us": _quantiles_us(rates.since(s, before, "latency_ns")),
         "queued_us": _quantiles_us(rates.since(s, before, "queued_ns")),
-        "submitted": s.submitted,
-        "retired": s.retired,
-        "failed": s.failed,
-        "dropped": s.dropped,
         "running": s.running if s.depth and not s.idle else None,
         "running_at": s.running_at if s.depth and not s.idle else None,
         "age_s": None if stream.oldest_queued is None else now - stream.oldest_queued,

@@ -22,6 +22,7 @@ from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView, user_name
 from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
+from npu_dispatch.observe.segment.values import picked
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import point, process_values
@@ -208,11 +209,8 @@ class Killed:
             return None
         tick = time.monotonic() - age
         return {
-            "pid": info.pid,
-            "name": info.name,
+            **picked(info, "pid name rank job_id"),
             "user": user_name(uid),
-            "rank": info.rank,
-            "job_id": info.job_id,
             "time": unix_ns(int(tick * 1e9)) / 1e9,
             "tick": tick,  # at which somebody found it dead
             "at": at,
