@@ -127,13 +127,13 @@ def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]
 
 
 def late_waits(
-    before: Sequence[values.SiteWaits], now: Sequence[values.SiteWaits]
+    before: Reading | None, now: Reading
 ) -> list[tuple[values.SiteWaits, int]]:
     """Return the lines where the host waits and the nanoseconds since `before`.
 
     Those that cost most lately come first. A wait that has just ended is missing
     until it is added to its line.
     """
-    old = {site.at: site for site in before}
-    found = [(site, since(site, old.get(site.at), "wait_ns")) for site in now]
+    old = {site.at: site for site in before.lines} if before else {}
+    found = [(site, since(site, old.get(site.at), "wait_ns")) for site in now.lines]
     return sorted(found, key=lambda each: (each[1], each[0].wait_ns), reverse=True)

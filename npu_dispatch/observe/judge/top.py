@@ -142,12 +142,7 @@ class Sampler:
 
 def _process_row(before: rates.Reading | None, now: rates.Reading) -> Row:
     view = now.view
-    verdict = judge(
-        before.view if before else None,
-        view,
-        lines_before=before.lines if before else (),
-        lines=now.lines,
-    )
+    verdict = judge(before, now)
     found = [stream.stats for stream in view.streams]
     return {
         "pid": view.info.pid,

@@ -274,26 +274,19 @@ def _kind(
 
 
 def judge(
-    before: ProcessView | None,
-    now: ProcessView,
+    earlier: rates.Reading | None,
+    reading: rates.Reading,
     *,
     hang_seconds: float = HANG_SECONDS,
-    lines_before: Sequence[SiteWaits] = (),
-    lines: Sequence[SiteWaits] = (),
-    ops: Sequence[OpCost] = (),
 ) -> Verdict:
-    """Return what holds `now` up, since `before`, by default since its start.
-
-    `lines` is what host waits cost by Python line, at the same two moments. `ops`
-    are the operators, the costliest first.
-    """
-    late = rates.late_waits(lines_before, lines)
+    """Return what holds a process up, since `earlier`, by default since its start."""
+    before, now = earlier and earlier.view, reading.view
+    late = rates.late_waits(earlier, reading)
     kind, text, at = _kind(before, now, hang_seconds, late)
     reason = next((site.reason for site, _ in late if site.at == at), "")
     lacks_record = kind in ("hung", "held") and _unrecorded(now)
-    what = advice(
-        "unrecorded" if lacks_record else kind, now, at=at, reason=reason, ops=ops
-    )
+    topic = "unrecorded" if lacks_record else kind
+    what = advice(topic, now, at=at, reason=reason, ops=reading.ops)
     share = rates.core_waits(before, now)
     if kind in _OF_SPEED and share >= _CROWDED:
         text += (

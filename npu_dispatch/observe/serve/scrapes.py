@@ -112,7 +112,7 @@ class Scrapes:
         if self._top_ops:
             top = self._tops.setdefault(view.reader, TopOps(self._top_ops))
             ops = top.rows(view.reader.ops())
-        verdict = judge(before and before.view, view, hang_seconds=self._hang_seconds)
+        verdict = judge(before, Reading(view), hang_seconds=self._hang_seconds)
         shown = partial(_exemplars, view.reader) if exemplars else lambda *_: ()
         return More(verdict.kind, ops, shown)
 

@@ -67,17 +67,9 @@ def process_values(
 ) -> dict[str, Any]:
     """Return one process; rates and percentiles are of the time since `earlier`."""
     before, now = earlier and earlier.view, reading.view
-    lines_before = earlier.lines if earlier else ()
     by_stream = rates.stream_rates(before, now)
     old = rates.streams_of(before)
-    verdict = verdicts.judge(
-        before,
-        now,
-        hang_seconds=hang_seconds,
-        lines_before=lines_before,
-        lines=reading.lines,
-        ops=reading.ops,
-    )
+    verdict = verdicts.judge(earlier, reading, hang_seconds=hang_seconds)
     used = [s for s in now.streams if s.stats.submitted]
     launch = [rates.since(s.stats, old.get(rates.key(s)), "launch_ns") for s in used]
     latency = [rates.since(s.stats, old.get(rates.key(s)), "latency_ns") for s in used]
@@ -109,7 +101,7 @@ def process_values(
         # Those that cost most lately come first.
         "lines": [
             _line(site, ns, rates.seconds(before, now))
-            for site, ns in rates.late_waits(lines_before, reading.lines)[:_MOST_LINES]
+            for site, ns in rates.late_waits(earlier, reading)[:_MOST_LINES]
         ],
         "waiting": _host_waits(now),
         "errors": [
