@@ -9,8 +9,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -236,7 +234,7 @@ class Tokens:
     def _may_read(self, request: Request) -> bool:
         if given := bearer(request.headers):
             return any(same(given, token) for token in self._tokens)
-        until = self._sessions.get(_cookie(request), 0.0)
+        until = self._sessions.get(request.cookies.get(_cookie_name(request), ""), 0.0)
         return time.monotonic() < until
 
     def _begin(self) -> str:
@@ -256,20 +254,11 @@ def _cookie_name(request: Request) -> str:
     return f"{_COOKIE}_{request.url.port or ''}".rstrip("_")
 
 
-def _cookie(request: Request) -> str:
-    try:
-        cookies = SimpleCookie(request.headers.get("cookie", ""))
-        found = cookies.get(_cookie_name(request))
-    except CookieError:
-        return ""
-    return found.value if found else ""
-
-
 def _keep(request: Request, session: str) -> RedirectResponse:
     """Answer with the cookie, and with the same address without the token."""
-    rest = [(k, v) for k, v in parse_qsl(request.url.query) if k != "token"]
+    rest = request.url.remove_query_params("token").query
     # The path is relative, as a proxy may know this service by another one.
-    answer = RedirectResponse(f"?{urlencode(rest)}" if rest else "?", 303)
+    answer = RedirectResponse(f"?{rest}", 303)
     answer.set_cookie(
         _cookie_name(request),
         session,
