@@ -149,10 +149,10 @@ def _drivers() -> Findings:
 def _variables() -> Findings:
     for text in config.bad_values():
         yield from _advice(True, text, f"unset {text.partition('=')[0]}")
-    of_torch = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    torchs = config.variable("TORCH_DEVICE_BACKEND_AUTOLOAD")
     off = {
         "NPU_AUTOLOAD": not config.Config.read().autoload,
-        of_torch: config.variable(of_torch) == "0",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": torchs == "0",
     }
     for name in off:
         value = config.variable(name)
