@@ -158,7 +158,7 @@ def measure(
 def launches(seconds: float, blocks: int, streams: int) -> None:
     trainer = Trainer(streams)
     service = subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.observe.serve", "--port", "0"],
+        [sys.executable, "-m", "npu_dispatch", "serve", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )

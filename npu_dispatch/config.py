@@ -13,20 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = [
-    "Config",
-    "bad_values",
-    "cache_folder",
-    "for_child",
-    "names_that_begin",
-    "own_python",
-    "runtime_folder",
-    "seconds_of",
-    "set_for_children",
-    "users_python",
-    "variable",
-]
-
 _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})
 _YES = frozenset({"1", "true", "yes", "on"})

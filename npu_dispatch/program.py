@@ -9,8 +9,6 @@ from types import TracebackType
 
 import click
 
-__all__ = ["AFTER_DASHES", "Runner", "execute", "run_program", "what_to_run"]
-
 AFTER_DASHES = "npu_dispatch.program.after_dashes"  # of click.Context.meta
 
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from _pytest.unittest import TestCaseFunction
 
-__all__: list[str] = []
-
 _SEED = pytest.StashKey[int]()
 _LEFT = "npu_error_left"  # a property of reports, which pytest-xdist passes on
 

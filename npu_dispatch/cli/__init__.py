@@ -12,8 +12,6 @@ import click
 
 import npu_dispatch
 
-__all__ = ["COMMANDS", "main"]
-
 # By module and name, the first sentence of a command's help.
 _MODULES = {
     "npu_dispatch.cli.doctor": {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from npu_dispatch.inductor import report
 from npu_dispatch.inductor.report import NOWHERE, Place
-from npu_dispatch.observe.segment.script_name import short
+from npu_dispatch.words import short
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+")
 _KINDS = ("compiled", "broke", "fell back", "failed")

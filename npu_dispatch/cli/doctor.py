@@ -26,22 +26,12 @@ from typing import Any, NamedTuple
 import click
 
 import npu_dispatch
+from npu_dispatch import config
 from npu_dispatch.cli.options import AS_JSON
-from npu_dispatch.config import (
-    Config,
-    bad_values,
-    cache_folder,
-    names_that_begin,
-    own_python,
-    runtime_folder,
-    variable,
-)
 from npu_dispatch.observe.segment.folders import SEGMENTS, not_ours
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.untrusted_file import who_may_change
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
-
-__all__ = ["Finding", "doctor", "ops"]
 
 _SHM = Path("/dev/shm")
 _DRIVERS = ("host", "null", "emulated")
@@ -112,7 +102,7 @@ def _cores() -> int:
 
 
 def _driver() -> str:
-    return variable("NPU_DRIVER") or "host"
+    return config.variable("NPU_DRIVER") or "host"
 
 
 def _torch() -> Findings:
@@ -157,34 +147,34 @@ def _drivers() -> Findings:
 
 
 def _variables() -> Findings:
-    for text in bad_values():
+    for text in config.bad_values():
         yield from _advice(True, text, f"unset {text.partition('=')[0]}")
-    for name, off in (
-        ("NPU_AUTOLOAD", not Config.read().autoload),
-        (
-            "TORCH_DEVICE_BACKEND_AUTOLOAD",
-            variable("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0",
-        ),
-    ):
+    torchs = config.variable("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    off = {
+        "NPU_AUTOLOAD": not config.Config.read().autoload,
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": torchs == "0",
+    }
+    for name in off:
+        value = config.variable(name)
         yield from _advice(
-            off,
-            f"{name}={variable(name)}: `import torch` alone does not find the device",
+            off[name],
+            f"{name}={value}: `import torch` alone does not find the device",
             f"unset {name}, or `import npu_dispatch` and call its register()",
         )
-    threads = variable("OMP_NUM_THREADS") or ""
+    threads = config.variable("OMP_NUM_THREADS") or ""
     yield from _advice(
         threads.isdecimal() and int(threads) > _cores(),
         f"OMP_NUM_THREADS={threads} with {_cores()} cores: kernels wait for threads "
         "that have no core",
         "unset OMP_NUM_THREADS",
     )
-    for name in names_that_begin("NPU_DISPATCH_"):
+    for name in config.names_that_begin("NPU_DISPATCH_"):
         of_a_device = re.sub(r"_\d+$", "_N", name)
         close = difflib.get_close_matches(name, OUR_NAMES, 1)
         yield from _advice(
             of_a_device not in OUR_NAMES and not name.startswith("NPU_DISPATCH_SERVE_"),
             f"{name} is set, and nothing reads it",
-            f"export {close[0]}={variable(name)}" if close else f"unset {name}",
+            f"export {close[0]}={config.variable(name)}" if close else f"unset {name}",
         )
 
 
@@ -212,7 +202,7 @@ def _cores_and_limits() -> Findings:
         f"the container may use {quota:.1f} cores: {slow}",
         "docker run --cpus=2 ..., or a higher CPU limit",
     )
-    ranks = variable("LOCAL_WORLD_SIZE") or ""
+    ranks = config.variable("LOCAL_WORLD_SIZE") or ""
     yield from _advice(
         ranks.isdecimal() and int(ranks) > cores,
         f"{ranks} ranks divide {cores} core{'s' * (cores > 1)}: each waits for the "
@@ -247,14 +237,11 @@ def _shared_memory() -> Findings:
         "DataLoader workers and tensors of several processes live there",
         f"docker run --shm-size=1g ..., or mount -o remount,size=1g {_SHM}",
     )
-    taken = not_ours(SEGMENTS)
-    if runtime_folder() is None:
+    told = taken = not_ours(SEGMENTS)
+    if config.runtime_folder() is None:
         none = "there are no statistics, as XDG_RUNTIME_DIR is not set, either"
-        yield from _advice(
-            bool(taken), "; ".join([*taken, none]), f"sudo rm -r {folder}"
-        )
-    else:
-        yield from _advice(bool(taken), "; ".join(taken), f"sudo rm -r {folder}")
+        told = [*taken, none]
+    yield from _advice(bool(taken), "; ".join(told), f"sudo rm -r {folder}")
     where = folder if folder.is_dir() else _SHM
     yield from _advice(
         not taken and not os.access(where, os.W_OK | os.X_OK),
@@ -290,7 +277,7 @@ def _writable(folder: Path) -> bool:
 def _tools() -> Findings:
     fix = "export XDG_CACHE_HOME=$(mktemp -d)"
     try:
-        folder = cache_folder()
+        folder = config.cache_folder()
     except RuntimeError as error:
         yield from _advice(True, str(error), fix)
     else:
@@ -301,7 +288,7 @@ def _tools() -> Findings:
         )
         what = f"{user} no kernels in {folder}: {danger}"
         yield from _advice(writable and bool(danger), what, fix)
-    compiler = Config.read().cxx or "g++"
+    compiler = config.Config.read().cxx or "g++"
     yield from _advice(
         shutil.which(shlex.split(compiler)[0]) is None,
         f"no compiler {compiler}: torch.compile makes no kernels of its own",
@@ -331,7 +318,7 @@ def _try_device(facts: dict[str, str]) -> Findings:
     """Compute 1 + 1 on the device, in another process."""
     try:
         ended = subprocess.run(
-            own_python("-c", _PROBE),
+            config.own_python("-c", _PROBE),
             capture_output=True,
             text=True,
             timeout=_PROBE_SECONDS,
@@ -359,7 +346,7 @@ def _try_device(facts: dict[str, str]) -> Findings:
         facts["statistics"] = told["statistics"] or "none (private memory)"
         facts["1 + 1 on npu"] = str(told["sum"])
     yield from _judge_probe(told)
-    known = {*bad_values()}
+    known = {*config.bad_values()}
     for line in said.splitlines():
         if line not in known and "this one's statistics" not in line:
             yield Finding(False, f"the device said: {line}", "see there")
@@ -371,11 +358,11 @@ def _judge_probe(told: dict[str, Any]) -> Findings:
         f"torch's extra device is {told['backend']!r}, another package's",
         _pip("list") + ", and uninstall that package",
     )
-    hidden = variable("ASCEND_RT_VISIBLE_DEVICES")
+    hidden = config.variable("ASCEND_RT_VISIBLE_DEVICES")
     name = "ASCEND_RT_VISIBLE_DEVICES" if hidden else "NPU_DISPATCH_DEVICES"
     yield from _problem(
         told["ours"] and not told["devices"],
-        f"there are no devices: {name}={variable(name)}",
+        f"there are no devices: {name}={config.variable(name)}",
         f"unset {name}",
     )
     if not told["devices"]:

@@ -12,16 +12,6 @@ import click
 import npu_dispatch
 from npu_dispatch.config import Config, set_for_children
 
-__all__ = [
-    "AS_JSON",
-    "OUTPUT_FILE",
-    "PROGRAM",
-    "give_json",
-    "json_options",
-    "program_options",
-    "register_by_names",
-]
-
 Command = TypeVar("Command", bound=Callable[..., object])
 PROGRAM = "[OPTIONS] SCRIPT | -m MODULE"
 

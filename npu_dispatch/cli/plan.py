@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.options import (
-    OUTPUT_FILE,
-    PROGRAM,
-    give_json,
-    json_options,
-    program_options,
-)
+from npu_dispatch.cli import options
 from npu_dispatch.config import cache_folder, own_python, variable
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
     from npu_dispatch.plan.study import Network
-
-__all__ = ["calibrate", "plan"]
 
 # Of the CPUs: what `calibrate` says nothing about.
 _MOST_OF_OTHERS = 0.05
@@ -88,7 +80,7 @@ def _measured_host() -> str:
     return str(path)
 
 
-@click.command("plan", cls=Runner, options_metavar=PROGRAM)
+@click.command("plan", cls=Runner, options_metavar=options.PROGRAM)
 @click.option(
     "--device",
     "devices",
@@ -141,20 +133,20 @@ def _measured_host() -> str:
     help="Network of the ranks: a name from --list, or a TOML file; default: "
     f"{_TOPOLOGY}.",
 )
-@json_options
+@options.json_options
 @click.option(
     "--html",
     "html_file",
-    type=OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     help="Write the plan to FILE as one self-contained HTML page.",
 )
 @click.option(
     "--trace",
     "trace_file",
-    type=OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     help="Write the first device's timeline to FILE: .json for Chrome, else Perfetto.",
 )
-@program_options
+@options.program_options
 def plan(
     devices: tuple[str, ...],
     host_speed: float,
@@ -218,7 +210,7 @@ def plan(
         show.show([one.report for one in recorded])
     reports = [asdict(one.report) for one in recorded]
     found = {"host_speed": host_speed, "reports": reports, "failure": failure}
-    give_json(json.dumps(found, indent=2), as_json, out)
+    options.give_json(json.dumps(found, indent=2), as_json, out)
     if failure is not None:
         raise click.ClickException(failure)
     if html_file is not None:
@@ -234,7 +226,7 @@ def plan(
 
 
 @click.command()
-@click.argument("spec", type=OUTPUT_FILE)
+@click.argument("spec", type=options.OUTPUT_FILE)
 @click.option(
     "--name",
     default="this machine's cpu",

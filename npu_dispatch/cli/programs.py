@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from npu_dispatch.cli.options import (
-    OUTPUT_FILE,
-    PROGRAM,
-    give_json,
-    json_options,
-    program_options,
-    register_by_names,
-)
+from npu_dispatch.cli import options
 from npu_dispatch.config import Config, for_child, users_python
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
 
@@ -31,11 +24,9 @@ if TYPE_CHECKING:
     from npu_dispatch.observe.judge.summary import Steps
     from npu_dispatch.sanitizer.processes import Process
 
-__all__ = ["run", "sanitize"]
 
-
-@click.command(cls=Runner, options_metavar=PROGRAM)
-@json_options
+@click.command(cls=Runner, options_metavar=options.PROGRAM)
+@options.json_options
 @click.option("--quiet", is_flag=True, help="Do not print the summary.")
 @click.option(
     "--compiled",
@@ -43,7 +34,7 @@ __all__ = ["run", "sanitize"]
     help="Also report, line by line, what torch.compile compiled. Inductor's graph "
     "cache is off.",
 )
-@program_options
+@options.program_options
 def run(
     as_json: bool,
     out: Path | None,
@@ -65,7 +56,7 @@ def run(
     from npu_dispatch.observe.judge import summary
 
     what, args = what_to_run(module, args)
-    register_by_names()
+    options.register_by_names()
     if compiled:
         report.start()
     started = summary.Watch()
@@ -77,7 +68,7 @@ def run(
     rows = lines.rows() if compiled else []
     told = [row._asdict() for row in rows]
     found = {**(figures or {}), "compiled": told} if compiled else figures
-    give_json(json.dumps(found, indent=2), as_json, out)
+    options.give_json(json.dumps(found, indent=2), as_json, out)
     if not quiet:
         summary.show(figures)
         if not (figures and figures["launches"]):
@@ -131,12 +122,12 @@ def _finish_work() -> int:
     return 0
 
 
-@click.command(cls=Runner, options_metavar=f"{PROGRAM} | -- COMMAND")
-@json_options
+@click.command(cls=Runner, options_metavar=f"{options.PROGRAM} | -- COMMAND")
+@options.json_options
 @click.option(
     "--sarif",
     "sarif_file",
-    type=OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     help="Write the findings to FILE as SARIF, for code review tools.",
 )
 @click.option(
@@ -145,7 +136,7 @@ def _finish_work() -> int:
     help="File with findings to ignore; default: TORCH_NPU_SANITIZER_SUPPRESSIONS.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
-@program_options
+@options.program_options
 @click.pass_context
 def sanitize(
     context: click.Context,
@@ -180,7 +171,7 @@ def sanitize(
     except OSError as error:
         raise click.ClickException(str(error)) from None
     found = [report for process in processes for report in process.reports]
-    give_json(sanitizer.to_json(found), as_json, out)
+    options.give_json(sanitizer.to_json(found), as_json, out)
     if sarif_file is not None:
         sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
     for line in _told(processes):
@@ -245,7 +236,7 @@ def _run(command: Sequence[str], env: dict[str, str]) -> int:
 
 def _told(processes: Sequence[Process]) -> Iterator[str]:
     """Yield what is to be said of what processes have found."""
-    from npu_dispatch.observe.judge.words import counted
+    from npu_dispatch.words import counted
 
     several = len(processes) > 1
     for process in processes:
@@ -272,7 +263,7 @@ def _told(processes: Sequence[Process]) -> Iterator[str]:
 
 
 def _name(process: Process) -> str:
-    from npu_dispatch.observe.segment.script_name import script_name
+    from npu_dispatch.words import script_name
 
     words = ["python", *process.command]
     ranks = {report.rank for report in process.reports} | {process.rank}

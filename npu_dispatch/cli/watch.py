@@ -21,8 +21,6 @@ from npu_dispatch.config import seconds_of
 if TYPE_CHECKING:
     from npu_dispatch.observe.trace.tracks import Process
 
-__all__ = ["dump", "postmortem", "ps", "top", "trace"]
-
 _PS_SECONDS = 0.25
 _NO_RANK = "no process here is in a group of ranks"
 _EVERYBODY = click.option(
@@ -140,17 +138,17 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
-    from npu_dispatch.observe.judge import all_ranks, flight_recorder
+    from npu_dispatch.observe.judge import flight_recorder as recorder, rank_verdict
 
     try:
-        dumps = all_ranks.from_files(paths) if paths else all_ranks.from_segments()
+        dumps = recorder.from_files(paths) if paths else recorder.from_segments()
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not dumps:
         raise click.ClickException(_NO_RANK)
     for one in dumps if prefix else ():
-        flight_recorder.save(one, str(prefix))
-    click.echo("\n".join(all_ranks.report(dumps)))
+        recorder.save(one, str(prefix))
+    click.echo("\n".join(rank_verdict.report(dumps)))
 
 
 @click.command()
@@ -253,7 +251,7 @@ def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> N
 
 
 def _ranks_traced(saved: list[Path], seconds: float) -> list[Process]:
-    from npu_dispatch.observe.judge.all_ranks import from_segments
+    from npu_dispatch.observe.judge.flight_recorder import from_segments
     from npu_dispatch.observe.trace.chrome import load
     from npu_dispatch.observe.trace.trace import of_processes
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["drawn", "page"]
-
 _PACKAGE = Path(__file__).parents[1]
 _STYLE = Path(__file__).parent / "style"
 

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.observe.segment.proc_stat import lives, pid_namespace, process_start
+from npu_dispatch.observe.segment.system import lives, pid_namespace, process_start
 from npu_dispatch.sanitizer import Report
-
-__all__ = ["Findings", "Process", "read_all"]
 
 _SUFFIX = ".findings"
 

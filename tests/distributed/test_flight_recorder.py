@@ -21,7 +21,7 @@ from torch.distributed.flight_recorder.components import (
 
 from npu_dispatch.cli import main
 from npu_dispatch.observe.judge import flight_recorder
-from npu_dispatch.observe.judge.all_ranks import from_segments
+from npu_dispatch.observe.judge.flight_recorder import from_segments
 
 HANG = """
 join(seconds=600)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from ranks import HEAD
 
-from npu_dispatch.observe.judge.all_ranks import from_segments
 from npu_dispatch.observe.judge.calls import Rank, Seen, jobs_of, rank_of
+from npu_dispatch.observe.judge.flight_recorder import from_segments
 from npu_dispatch.observe.judge.rank_verdict import _Job, slowness, verdict
 
 # The network is this machine's, or the one that is named.

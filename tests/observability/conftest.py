@@ -14,8 +14,8 @@ import pytest
 from interpreter import Forked
 from starlette.testclient import TestClient
 
-from npu_dispatch.observe.segment import LAYOUT_VERSION, OFFSETS
-from npu_dispatch.observe.segment.proc_stat import process_start
+from npu_dispatch.observe.segment.layout import LAYOUT_VERSION, OFFSETS
+from npu_dispatch.observe.segment.system import process_start
 from npu_dispatch.observe.serve.access import Limits
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.observe.segment.layout import HEADER
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import process_start
+from npu_dispatch.observe.segment.system import process_start
 from npu_dispatch.observe.serve.access import Limits
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
@@ -255,7 +255,7 @@ def test_a_unix_socket_is_for_its_owner_only(child_environment, tmp_path: Path):
     path = tmp_path / "service"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))  # what a killed service leaves
-    command = [sys.executable, "-m", "npu_dispatch.observe.serve", "--unix", str(path)]
+    command = [sys.executable, "-m", "npu_dispatch", "serve", "--unix", str(path)]
     env = child_environment(NPU_AUTOLOAD="0")
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as service:
         assert service.stdout is not None

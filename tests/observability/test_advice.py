@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_dispatch.observe.judge.advice import advice
-from npu_dispatch.observe.segment import OpCost, SiteWaits
+from npu_dispatch.observe.judge.verdict import advice
+from npu_dispatch.observe.segment.values import OpCost, SiteWaits
 
 WAIT = SiteWaits("/way/to/train.py:7 in step", "item", 3, 3_000_000)
 OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
@@ -80,7 +80,7 @@ SAYS = {
 @pytest.mark.parametrize("row", PROGRAMS.strip().splitlines())
 def test_nothing_is_advised_that_a_program_has_or_is_slower_with(row, monkeypatch):
     monkeypatch.setattr(
-        "npu_dispatch.observe.judge.advice._computes_bf16", lambda: True
+        "npu_dispatch.observe.judge.verdict._computes_bf16", lambda: True
     )
     program, kind, costs, expected = (part.strip() for part in row.split("|"))
     ops = []

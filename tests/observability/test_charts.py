@@ -163,7 +163,7 @@ def test_the_heat_names_the_times_under_the_mouse_and_counts_them(browser, draw)
     column = [0] * 22
     column[5], column[6] = 7, 3  # 16 to 32 µs, 32 to 64 µs
     columns = json.dumps([column] * len(TIMES))
-    draw("heat.js", f'drawHeat("heat", {json.dumps(TIMES)}, {columns})')
+    draw("charts.js", f'drawHeat("heat", {json.dumps(TIMES)}, {columns})')
     away(browser)
     all_of_them = legend(browser, "heat")["tasks"]
 

@@ -96,7 +96,7 @@ def test_clients_that_never_read_keep_nobody_from_an_answer(
 
 ONE_A_LONG_TIME = """
 from npu_dispatch.observe.serve.app import ServiceConfig
-from npu_dispatch.observe.serve.connections import Connection
+from npu_dispatch.observe.serve.server import Connection
 from npu_dispatch.observe.serve.server import run
 Connection.MOST_READ = 1e-6
 run(ServiceConfig(max_rate=1e-6), "127.0.0.1", 0)

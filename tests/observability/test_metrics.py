@@ -26,10 +26,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
-from npu_dispatch.observe.segment import OFFSETS, Histogram
+from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve.families import Families, Labels
-from npu_dispatch.observe.serve.render import format_for
+from npu_dispatch.observe.segment.values import Histogram
+from npu_dispatch.observe.serve.families import Families, Labels, format_for
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.telemetry import Telemetry
 

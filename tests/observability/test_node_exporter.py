@@ -34,8 +34,8 @@ import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 libc.prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0)
-serve = "npu_dispatch.observe.serve"
-os.execv(sys.executable, [sys.executable, "-m", serve, "--port=0"])
+command = [sys.executable, "-m", "npu_dispatch", "serve", "--port=0"]
+os.execv(sys.executable, command)
 """
 
 

@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 from interpreter import Spawned
 from missing import need_module
 
-from npu_dispatch.observe.serve.app import create_app
-from npu_dispatch.observe.serve.openapi import openapi
+from npu_dispatch.observe.serve.app import create_app, openapi
 
 pytestmark = pytest.mark.nightly
 

@@ -10,10 +10,9 @@ import pytest
 from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import process_values
-from npu_dispatch.observe.serve.watcher import Watcher
+from npu_dispatch.observe.serve.watcher import Killed, Watcher
 
 SECOND = 10**9
 

@@ -491,7 +491,7 @@ def test_numbers_and_lines_are_as_people_read_them(browser, feed):
     browser.get(feed.url)
     found = browser.execute_async_script(
         """const done = arguments[0];
-        import("/page/units.js").then(({ bytes, count, duration, shortener }) => {
+        import("/page/tables.js").then(({ bytes, count, duration, shortener }) => {
           const short = shortener(["/a/x/util.py:3 in f", "/a/y/util.py:3 in f",
             "/a/y/train.py:12 in step", "<string>:7 in <module>"]);
           done([duration(12345.6), duration(65), duration(0.0123), duration(3e-6),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from npu_dispatch.observe.judge.describe import dump_lines
+from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.judge.verdict import judge
 from npu_dispatch.observe.segment import segment_file
 from npu_dispatch.observe.segment.listing import Processes
@@ -48,7 +49,7 @@ def test_a_failed_stream_says_why_and_at_which_line(trainer):
         assert stream.state == "failed"
         assert re.match(r"aten::index\b.*: .*out of bounds", stream.failure)
         assert re.search(r":5\b", stream.failure_at)
-        verdict = judge(None, view)
+        verdict = judge(None, Reading(view))
         assert (verdict.kind, verdict.at) == ("failed", stream.failure_at)
         assert "out of bounds" in verdict.text
         [line] = [x for x in dump_lines(view) if "failed" in x]

@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from npu_dispatch.observe.judge.verdict import cycles
-from npu_dispatch.observe.segment import OFFSETS
+from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 
 RUNNING = 1 << 63

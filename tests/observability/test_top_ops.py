@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_dispatch.observe.segment import OpCost
+from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.observe.serve.scrapes import TopOps
 
 

@@ -1,4 +1,4 @@
-"""What serve/connections.py takes from uvicorn, which does not document it."""
+"""What serve/server.py takes from uvicorn, which does not document it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from npu_dispatch.observe.serve.connections import Connection
+from npu_dispatch.observe.serve.server import Connection
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import PIPE
 
@@ -15,9 +16,15 @@ from starlette.testclient import TestClient
 from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.judge.rates import Reading, sync_rates
 from npu_dispatch.observe.judge.top import Sampler
-from npu_dispatch.observe.judge.verdict import KINDS, attention, judge
-from npu_dispatch.observe.segment import WAIT_REASONS, RecentTask, SiteWaits
+from npu_dispatch.observe.judge.verdict import (
+    KINDS,
+    Verdict,
+    attention,
+    judge as judged,
+)
+from npu_dispatch.observe.segment.layout import WAIT_REASONS
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.values import RecentTask, SiteWaits
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import process_values
@@ -40,6 +47,18 @@ def views(write_segment, ghost):
         return before, before._replace(tick=before.tick + 1, streams=later)
 
     return make
+
+
+def judge(
+    before: ProcessView | None,
+    now: ProcessView,
+    lines_before: Sequence[SiteWaits] = (),
+    lines: Sequence[SiteWaits] = (),
+    **options: float,
+) -> Verdict:
+    """Return the verdict on two views, and on what host waits cost by line then."""
+    earlier = None if before is None else Reading(before, lines_before)
+    return judged(earlier, Reading(now, lines), **options)
 
 
 def busy(seconds: float, *, held: float = 0.0, **more: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ PYTHON_FILES = [
     for folder in ("npu_dispatch", "pytest_npu_dispatch")
     for path in (ROOT / folder).rglob("*.py")
 ]
+ASKING = ("variable", "config.variable")
 LITERAL = re.compile(r'"([A-Z][A-Z0-9_]+)"')
 CALL = re.compile(r"\benv_(?:string|int|bytes|flag|choice)\(\s*([^,)]+)")
 # What else is spelt so in files whose calls name no literal.
@@ -55,7 +56,7 @@ def read_by_python() -> set[str]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and is_config:
                 found.update(re.findall(r"^[A-Z][A-Z0-9_]+$", str(node.value)))
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "variable":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ASKING:
                 found.update(LITERAL.findall(ast.unparse(node).replace("'", '"')))
     return found - {"TORCH_VERSION", "TORCH_NPU_VERSION"}
 
@@ -124,7 +125,7 @@ with Processes(pid=os.getpid()) as processes:
     while not processes.refresh()[0].host_waits:
         pass
     (view,) = processes.refresh()
-    lines = processes.reader(view).waits_by_site()
+    lines = view.reader.waits_by_site()
 print(json.dumps(process_values(None, Reading(view, lines), 10.0)))
 gate.set()
 waiting.join()

@@ -89,7 +89,7 @@ def serving(
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The service in a process of its own, and its HOST:PORT."""
     with subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.observe.serve", "--port=0", *options],
+        [sys.executable, "-m", "npu_dispatch", "serve", "--port=0", *options],
         env=env,
         stdout=subprocess.PIPE,
         text=True,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.observe.judge import all_ranks, flight_recorder
+from npu_dispatch.observe.judge import flight_recorder, rank_verdict
 from npu_dispatch.observe.judge.describe import dump_lines, postmortem_lines
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.listing import Processes
@@ -67,7 +67,7 @@ def read_segment(path: Path) -> None:
             reader.exemplars(stream.device, stream.stream, "queued")
         reader.open_waits(), reader.waits_by_site()
         if dump := flight_recorder.dump_of(reader):
-            all_ranks.report([dump])
+            rank_verdict.report([dump])
         list(postmortem_lines(reader))
 
 
@@ -95,8 +95,8 @@ def read_trace(path: Path) -> None:
 
 
 def read_dump(path: Path) -> None:
-    dumps = all_ranks.from_files([path])
-    all_ranks.report(dumps)
+    dumps = flight_recorder.from_files([path])
+    rank_verdict.report(dumps)
 
 
 READERS: dict[str, tuple[Callable[[Path], None], type[Exception]]] = {

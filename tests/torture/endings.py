@@ -23,8 +23,8 @@ from pathlib import Path
 
 import torch
 
-from npu_dispatch.observe.judge.all_ranks import seen_of
 from npu_dispatch.observe.judge.describe import dead, dump_lines, postmortem_lines
+from npu_dispatch.observe.judge.flight_recorder import seen_of
 from npu_dispatch.observe.judge.verdict import stuck_for
 from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
@@ -149,8 +149,7 @@ class _Watcher:
             if self.stops:  # there is nothing to see of a program that begins
                 self.wrong.append(f"stop {self.stops}: not listed")
             return
-        reader = processes.reader(first)
-        if not reader or not seen_of(first, reader, 0).stopped:
+        if not seen_of(first, 0).stopped:
             self.wrong.append(f"stop {self.stops}: not seen to be stopped")
         if self.stops == self.long:
             self._watchdog()

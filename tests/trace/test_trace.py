@@ -15,7 +15,6 @@ import torch
 from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch import _C
-from npu_dispatch.observe.serve.admin import ask_tracing
 from npu_dispatch.observe.trace import trace
 from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile, trace_path
 from npu_dispatch.observe.trace.tracks import Counter, Process, Slice, StreamTrack
@@ -284,7 +283,7 @@ def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
             with pytest.raises(TraceError, match="an earlier process of this number"):
                 trace.of_past(other.pid, 1.0)
             with pytest.raises(TraceError, match="an earlier process of this number"):
-                ask_tracing(other.pid, True)
+                TraceFile.of_process(other.pid)
         finally:
             left.unlink(missing_ok=True)
             other.kill()

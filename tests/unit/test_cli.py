@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from npu_dispatch.cli import COMMANDS, main
 from npu_dispatch.observe.judge.summary import Steps
-from npu_dispatch.observe.judge.words import counted
+from npu_dispatch.words import counted
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:

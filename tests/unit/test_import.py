@@ -261,7 +261,7 @@ def test_the_help_loads_none_of_the_commands(fresh_python):
 
 
 def test_one_reader_of_proc_stat_agrees_with_the_kernel():
-    from npu_dispatch.observe.segment.proc_stat import (
+    from npu_dispatch.observe.segment.system import (
         has_ended,
         process_start,
         stat_fields,

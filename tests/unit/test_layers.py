@@ -31,7 +31,7 @@ CPP_LAYERS = by_name(
 ATEN_FROM, PYTHON_FROM = 4, 6
 PYTHON_LAYERS = by_name(
     {
-        -1: "_built drawing stream_names",
+        -1: "_built drawing words",
         0: "errors config import_alias versions observe",
         0.5: "observe/segment",  # asks config where
         0.7: "sanitizer",
@@ -56,7 +56,7 @@ NPU_ROOMS = by_name(
     }
 )
 WITHOUT_TORCH = {"errors", "config", "sanitizer", "drawing", "metrics"}
-WITHOUT_TORCH |= {"observe", "versions", "stream_names"}
+WITHOUT_TORCH |= {"observe", "versions", "words"}
 WITHOUT_TORCH |= {f"observe/{room}" for room in ("segment", "judge", "trace", "serve")}
 MAX_LINES = 500
 

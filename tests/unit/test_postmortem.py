@@ -20,8 +20,8 @@ from npu_dispatch.cli import main
 from npu_dispatch.observe.judge.describe import dead, postmortem_lines
 from npu_dispatch.observe.segment import StatsReader, folders, layout, segment_file
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import has_ended
-from npu_dispatch.observe.segment.script_name import name_of, script_name
+from npu_dispatch.observe.segment.system import has_ended
+from npu_dispatch.words import script_name
 
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
@@ -279,7 +279,7 @@ def test_a_process_is_named_by_its_segment_also_when_it_is_dead(tmp_path):
     with StatsReader(path) as reader:
         info, lines = reader.info, list(postmortem_lines(reader))
 
-    assert name_of(info) == "train it.py"
+    assert info.name == "train it.py"
     assert info.command[-2:] == ("--lr", "1")
     assert info.package == npu_dispatch.__version__
     assert torch.__version__.startswith(info.torch)

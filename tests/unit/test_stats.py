@@ -13,14 +13,9 @@ from hypothesis import given, strategies as st
 from npu_dispatch import _C
 from npu_dispatch.observe import segment as stats
 from npu_dispatch.observe.judge.summary import Watch
-from npu_dispatch.observe.segment import (
-    LAYOUT_VERSION,
-    OFFSETS,
-    Histogram,
-    StatsReader,
-    clock,
-    layout,
-)
+from npu_dispatch.observe.segment import StatsReader, layout, system
+from npu_dispatch.observe.segment.layout import LAYOUT_VERSION, OFFSETS
+from npu_dispatch.observe.segment.values import Histogram
 
 DEVICES, STREAMS = 2, 3
 DEVICES_AT = OFFSETS["Segment.devices"]
@@ -114,7 +109,7 @@ def test_device_waits_are_named(write_segment):
         [device] = reader.devices()
 
     assert device.device == 1
-    assert device.wait_ns[stats.WAIT_REASONS[1]] == 1234
+    assert device.wait_ns[layout.WAIT_REASONS[1]] == 1234
 
 
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
@@ -157,7 +152,7 @@ def test_histograms_add_up():
 
 def is_sampled(task: int) -> bool:
     """Return what is_sampled() of csrc/stats/layout.h does."""
-    return task * 0x9E3779B9 % 2**32 < 2**32 // stats.SAMPLE_PERIOD
+    return task * 0x9E3779B9 % 2**32 < 2**32 // layout.SAMPLE_PERIOD
 
 
 def test_the_engine_counts_launches_and_memory():
@@ -222,12 +217,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(itertools.cycle((0, 0, 8_000_000, 0, 0, 0, 3)))
     monkeypatch.setattr(time, "monotonic_ns", machine.monotonic_ns)
     monkeypatch.setattr(time, "time_ns", machine.time_ns)
-    monkeypatch.setattr(clock, "_known_ns", None)
+    monkeypatch.setattr(system, "_known_ns", None)
     return machine
 
 
 def test_a_moment_has_one_date_however_late_a_thread_reads_the_clocks(machine: Machine):
-    dates = {clock.unix_ns(5 * S) for _ in range(100)}
+    dates = {system.unix_ns(5 * S) for _ in range(100)}
 
     assert len(dates) == 1
     assert abs(dates.pop() - (START_NS + 5 * S)) < 1000
@@ -235,14 +230,14 @@ def test_a_moment_has_one_date_however_late_a_thread_reads_the_clocks(machine: M
 
 @pytest.mark.parametrize("step", [5 * S, -5 * S, 2_000_000])
 def test_it_follows_a_date_that_is_set_at_once(machine: Machine, step: int):
-    before = clock.unix_offset_ns()
+    before = system.unix_offset_ns()
     machine.offset_ns += step
 
-    assert abs(clock.unix_offset_ns() - before - step) < 1000
+    assert abs(system.unix_offset_ns() - before - step) < 1000
 
 
 def test_it_is_the_offset_of_this_machines_clocks():
     # Read before and after: the date of now lies between.
     before = time.time_ns()
-    now = clock.unix_ns(time.monotonic_ns())
+    now = system.unix_ns(time.monotonic_ns())
     assert before - 1_000_000 <= now <= time.time_ns() + 1_000_000

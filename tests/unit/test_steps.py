@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_dispatch.observe.segment.proc_stat import has_ended
+from npu_dispatch.observe.segment.system import has_ended
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import pages

@@ -19,16 +19,16 @@ from missing import need_module
 from npu_dispatch import _C
 from npu_dispatch.observe.judge import flight_recorder
 from npu_dispatch.observe.judge.flight_recorder import load
-from npu_dispatch.observe.segment import OFFSETS, StatsError, StatsReader
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.collectives import read_log
-from npu_dispatch.observe.segment.layout import COLLECTIVES_VERSION, HEADER
+from npu_dispatch.observe.segment.layout import COLLECTIVES_VERSION, HEADER, OFFSETS
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.untrusted_file import (
     UnsafeFileError,
     UntrustedFile,
     open_untrusted,
 )
-from npu_dispatch.observe.serve.admin import ask_launch_blocking
+from npu_dispatch.observe.serve.endpoints import ask_launch_blocking
 from npu_dispatch.observe.trace.trace_file import (
     RECORD,
     TraceError,

@@ -9,8 +9,7 @@ from typing import Any
 from markdown_table import table
 from snapshot_fields import FIELDS
 
-from npu_dispatch.observe.serve.app import create_app
-from npu_dispatch.observe.serve.openapi import openapi
+from npu_dispatch.observe.serve.app import create_app, openapi
 
 HEAD = """# REST API
 

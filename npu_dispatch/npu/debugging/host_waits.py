@@ -17,8 +17,8 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
-from npu_dispatch.observe.segment import WAIT_REASONS
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.observe.segment.layout import WAIT_REASONS
+from npu_dispatch.words import stream_title
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
 # Waits that the program asks for by name, and those of a launch for space in its
@@ -139,7 +139,7 @@ class SyncSite:
     """Where the host waited for a device, how often and for how long."""
 
     reason: str
-    """One of npu_dispatch.observe.segment.WAIT_REASONS, or "full_queue"."""
+    """One of npu_dispatch.observe.segment.layout.WAIT_REASONS, or "full_queue"."""
     where: str
     """File, line and function of the nearest frame outside of torch."""
     count: int

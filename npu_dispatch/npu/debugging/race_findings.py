@@ -11,7 +11,7 @@ import torch.distributed as dist
 from npu_dispatch.config import Config
 from npu_dispatch.npu.streams.stream import line_of_stream
 from npu_dispatch.sanitizer import Access, Frame, Report
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import stream_title
 
 
 def report_of(finding: dict[str, Any]) -> Report:

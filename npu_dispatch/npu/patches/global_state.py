@@ -17,7 +17,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu.patches.changes import change, replaces
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.words import stream_title
 
 # By setter: the functions that read the values it sets; they take the arguments that
 # come before these. Without any, it always waits.

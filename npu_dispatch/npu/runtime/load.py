@@ -16,7 +16,9 @@ import psutil
 
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.devices import Device, checked_index
-from npu_dispatch.observe.segment import SAMPLE_PERIOD, StatsReader, StreamStats
+from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment.layout import SAMPLE_PERIOD
+from npu_dispatch.observe.segment.values import StreamStats
 
 # What psutil calls the sensors of processors.
 _OF_CORES = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from npu_dispatch.npu.runtime.devices import Device, checked_index
-from npu_dispatch.observe.segment import DeviceStats, StatsError, StatsReader
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.folders import SEGMENTS, own_folders
-from npu_dispatch.observe.segment.proc_stat import is_here
+from npu_dispatch.observe.segment.system import is_here
+from npu_dispatch.observe.segment.values import DeviceStats
 
 
 def _processes(index: int) -> dict[int, DeviceStats]:

@@ -26,7 +26,7 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.current import current_stream
 from npu_dispatch.npu.streams.event import Event
-from npu_dispatch.observe.segment.proc_stat import has_ended, is_here, pid_namespace
+from npu_dispatch.observe.segment.system import has_ended, is_here, pid_namespace
 from npu_dispatch.observe.segment.untrusted_file import open_untrusted
 
 _FOLDER = Path("/dev/shm")

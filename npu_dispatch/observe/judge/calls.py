@@ -13,20 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from npu_dispatch.observe.judge.words import age
-
-__all__ = [
-    "Call",
-    "Dump",
-    "Group",
-    "Meeting",
-    "Rank",
-    "Seen",
-    "groups_of",
-    "job_of",
-    "jobs_of",
-    "rank_of",
-]
+from npu_dispatch.words import age
 
 Dump = dict[str, Any]
 Sizes = tuple[tuple[int, ...], ...]

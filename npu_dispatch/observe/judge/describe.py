@@ -12,39 +12,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.observe.judge.verdict import (
-    ask_python,
-    cycles,
-    doing,
-    quiet_for,
-    waits_for,
-)
-from npu_dispatch.observe.judge.words import age, counted, mib
-from npu_dispatch.observe.segment import (
-    OpenWait,
-    StatsError,
-    StatsReader,
-    StreamStats,
-)
-from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.judge import verdict
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.folders import remains
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
-from npu_dispatch.stream_names import stream_title
-
-__all__ = ["dead", "dump_lines", "last_line", "postmortem_lines"]
+from npu_dispatch.observe.segment.values import OpenWait, StreamStats
+from npu_dispatch.words import age, counted, mib, stream_title
 
 _NOTABLE_S = 1.0
 
 
 def _stream_line(s: StreamStats, queued_for: str = "") -> str:
     """Say what a stream does; `queued_for`: since when, where it has work."""
-    title = stream_title(s.device, s.stream)
+    title, does = stream_title(s.device, s.stream), verdict.doing(s)
     if s.state == "failed" or (not s.depth and s.held_by is None):
-        return f"{title}: {doing(s)}"
+        return f"{title}: {does}"
     at = f", launched at {s.running_at}" if s.running_at else ""
-    return f"{title}: task {s.retired} {doing(s)}{at}; {s.depth} queued{queued_for}"
+    return f"{title}: task {s.retired} {does}{at}; {s.depth} queued{queued_for}"
 
 
 def _wait_line(wait: OpenWait, pid: int) -> str:
@@ -60,7 +46,7 @@ def _wait_line(wait: OpenWait, pid: int) -> str:
 
 def dump_lines(view: ProcessView) -> Iterator[str]:
     """Yield a line for each stream, waiting host thread and circle of waits."""
-    name = name_of(view.info)
+    name = view.info.name
     yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
         queued_s = view.tick - (stream.oldest_queued or view.tick)
@@ -68,13 +54,13 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
     for wait in view.host_waits:
         yield f"  {_wait_line(wait, view.info.pid)}; for {wait.ns / 1e9:.1f} s"
     if view.quiet_since is not None and view.last_task is not None:
-        yield f"  {quiet_for(view)}"
-        yield f"  {ask_python(view)}"
+        yield f"  {verdict.quiet_for(view)}"
+        yield f"  {verdict.ask_python(view)}"
     waiting = sum(sum(device.waiting.values()) for device in view.devices)
     waiting += sum(stream.stats.full_waiting for stream in view.streams)
     if (more := waiting - len(view.host_waits)) > 0:
         yield f"  waiting, too: {counted(more, 'host thread')}"
-    for circle in cycles(waits_for(view)):
+    for circle in verdict.cycles(verdict.waits_for(view)):
         names = " -> ".join(stream_title(*key) for key in [*circle, circle[0]])
         yield f"  streams wait in a circle: {names}"
 
@@ -123,7 +109,7 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
     `tasks`: how many of each stream's last ones to show.
     """
     info, streams, waits = reader.info, reader.streams(), reader.open_waits()
-    text = f"process {info.pid}, {name_of(info)}"
+    text = f"process {info.pid}, {info.name}"
     if info.rank:
         text += f", rank {info.rank} of {info.world_size or '?'}"
     if info.job_id:

@@ -1,4 +1,4 @@
-"""What a rank has called, in the format of torch's flight recorder.
+"""What ranks have called, and what is seen of them: torch's flight recorder.
 
 `torch.distributed.flight_recorder.fr_trace` reads a folder of such files, and so
 does `npu-dispatch dump --all-ranks FOLDER`. The process whose segment is read need
@@ -7,24 +7,32 @@ not do anything, so it may hang. This imports no torch.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from npu_dispatch.observe.judge.calls import Dump, rank_of
+from npu_dispatch.observe.judge.calls import Dump, Seen, SeenStream, rank_of
 from npu_dispatch.observe.segment import StatsReader
-from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
-
-__all__ = ["Dump", "dump_of", "load", "save"]
+from npu_dispatch.observe.segment.collectives import (
+    LoggedCollective,
+    LoggedTensor,
+    read_host_place,
+)
+from npu_dispatch.observe.segment.folders import files_in
+from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.system import is_here, unix_offset_ns
 
 _MOST_BYTES = 256 << 20  # a file without memory may have any size
 VERSION = "2.10"  # of torch's format
+_ESTABLISHED = "01"
+# Fields of a line of /proc/PID/net/tcp.
+_TCP_STATE, _RETRANSMITS, _INODE = 3, 6, 9
 # Messages have numbers of their own, which must not look like those of the
 # collectives beside them.
 _MESSAGES_FROM = 1 << 32
@@ -183,3 +191,79 @@ def save(dump: Dump, prefix: str) -> Path:
         unfinished.unlink(missing_ok=True)
         raise
     return path
+
+
+def from_segments() -> list[Dump]:
+    """Return the dumps of this machine's processes that are in a group."""
+    dumps = []
+    with Processes() as processes:
+        for view in processes.refresh():
+            if dump := dump_of(view.reader):
+                # In values that a file can hold.
+                seen = seen_of(view, unix_offset_ns())._asdict()
+                seen["streams"] = [one._asdict() for one in seen["streams"]]
+                dumps.append(dump | {"process": seen})
+    return dumps
+
+
+def from_files(paths: Iterable[Path]) -> list[Dump]:
+    """Return the dumps in files, and in folders of files.
+
+    Raises ValueError for a file that is no dump.
+    """
+    return [load(file) for file in files_in(paths)]
+
+
+def seen_of(view: ProcessView, offset_ns: int) -> Seen:
+    """Return what can be seen of a rank's process besides its calls.
+
+    `offset_ns` makes moments of the monotonic clock those of the wall clock.
+    """
+    # Numbers of processes and threads of a container mean nothing out here.
+    pid = view.info.pid if is_here(view.info.pid_namespace) else 0
+    seen = Seen(
+        stopped=view.stopped,
+        exits=any(wait.reason == "exit" for wait in view.host_waits),
+        streams=tuple(
+            SeenStream(
+                (s.stats.device, s.stats.stream),
+                s.stats.running,
+                s.stats.running_at,
+                s.stats.held_by or (),
+                # A launcher that has not begun has no thread yet.
+                dead=pid > 0 and s.stats.thread > 0 and s.cpu_seconds is None,
+            )
+            for s in view.streams
+            if s.stats.depth
+        ),
+        resent=_resent(pid) if pid else 0,
+    )
+    place = read_host_place(*view.reader.behind())
+    if place is None:
+        return seen
+    return seen._replace(
+        line=place.line,
+        line_since_ns=offset_ns + place.since_ns,
+        seen_ns=offset_ns + place.seen_ns,
+        oom_ns=offset_ns + place.oom_ns if place.oom_ns else 0,
+        in_loader=place.in_loader,
+    )
+
+
+def _resent(pid: int) -> int:
+    """Return how many of a process's connections send again what nobody confirms."""
+    inodes = set()
+    with contextlib.suppress(OSError):  # another user's
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                inodes.add(str(file.readlink()).removeprefix("socket:[").rstrip("]"))
+    count = 0
+    for version in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/net/{version}").read_text().splitlines()[1:]
+            for fields in map(str.split, lines):
+                again = fields[_TCP_STATE] == _ESTABLISHED and int(
+                    fields[_RETRANSMITS], 16
+                )
+                count += bool(again) and fields[_INODE] in inodes
+    return count

@@ -1,28 +1,16 @@
-"""Why the ranks of a job wait, in one sentence: which rank, which cause, which line."""
+"""Why the ranks of a job wait: in one sentence, and call by call of each group."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 
-from npu_dispatch.observe.judge.calls import (
-    Call,
-    Dump,
-    Group,
-    Meeting,
-    Rank,
-    Seen,
-    groups_of,
-    rank_of,
-    unlike,
-)
-from npu_dispatch.observe.judge.words import age, counted
-from npu_dispatch.observe.segment.script_name import short
-from npu_dispatch.stream_names import stream_title
+from npu_dispatch.observe.judge import calls
+from npu_dispatch.words import age, counted, short, stream_title
 
-__all__ = ["slowness", "verdict"]
-
+_ALL_DONE = "every call has been done by all that made it"
 _S = 1_000_000_000
 # Ranks of a job that is well are never quite together.
 _LATE_NS = 1 * _S
@@ -39,12 +27,12 @@ _MOSTLY = 0.8  # of the calls
 _SHARE = 0.2  # of the time
 
 
-def verdict(job: list[Dump]) -> str:
+def verdict(job: list[calls.Dump]) -> str:
     """Return what keeps the ranks of a job apart, or "" where nothing does.
 
     What is certain comes before what is likely.
     """
-    judge = _Job(list(map(rank_of, job)))
+    judge = _Job(list(map(calls.rank_of, job)))
     return next(
         filter(
             None,
@@ -62,24 +50,24 @@ def verdict(job: list[Dump]) -> str:
     )
 
 
-def slowness(job: list[Dump]) -> str:
+def slowness(job: list[calls.Dump]) -> str:
     """Return the verdict on a job whose ranks wait for the same one time and again."""
-    judge = _Job(list(map(rank_of, job)))
+    judge = _Job(list(map(calls.rank_of, job)))
     return next(filter(None, map(judge.slow, judge.groups)), "")
 
 
 class _Job:
-    def __init__(self, job: list[Rank]) -> None:
+    def __init__(self, job: list[calls.Rank]) -> None:
         self.ranks = {one.rank: one for one in job}
-        self.groups = groups_of(job)
+        self.groups = calls.groups_of(job)
         found = [(g, m) for g in self.groups if (m := g.meeting())]
         # A rank that waits in one group comes late to the others: the oldest first.
         self.meetings = sorted(
             found, key=lambda each: min(c.began_ns for c in each[1].there.values())
         )
 
-    def _seen(self, rank: int) -> Seen:
-        return self.ranks[rank].process if rank in self.ranks else Seen()
+    def _seen(self, rank: int) -> calls.Seen:
+        return self.ranks[rank].process if rank in self.ranks else calls.Seen()
 
     def _since(self, rank: int, moment_ns: int) -> int:
         return self.ranks[rank].time_ns - moment_ns
@@ -125,7 +113,7 @@ class _Job:
                 )
         return ""
 
-    def disagreement(self, group: Group, meeting: Meeting) -> str:
+    def disagreement(self, group: calls.Group, meeting: calls.Meeting) -> str:
         meant = meeting.there[meeting.meant]
         for rank, text in meeting.wrong().items():
             if text == "different collectives" and self._swapped(group, rank, meeting):
@@ -136,16 +124,16 @@ class _Job:
             )
         return ""
 
-    def _swapped(self, group: Group, rank: int, meeting: Meeting) -> bool:
+    def _swapped(self, group: calls.Group, rank: int, meeting: calls.Meeting) -> bool:
         """Return whether one of two ranks calls later what the other calls now."""
         of, there, meant = group.collectives(), meeting.there, meeting.meant
         return any(
-            number > meeting.number and not unlike(there[other], later)
+            number > meeting.number and not calls.unlike(there[other], later)
             for one, other in ((meant, rank), (rank, meant))
             for number, later in of[one].items()
         )
 
-    def _waiting(self, meeting: Meeting) -> list[int]:
+    def _waiting(self, meeting: calls.Meeting) -> list[int]:
         """Return the ranks that have waited for long, the longest first."""
         found = {
             rank: self._since(rank, call.began_ns)
@@ -155,7 +143,7 @@ class _Job:
         late = [rank for rank, ns in found.items() if ns >= _LATE_NS]
         return sorted(late, key=lambda rank: -found[rank])
 
-    def absence(self, group: Group, meeting: Meeting) -> str:
+    def absence(self, group: calls.Group, meeting: calls.Meeting) -> str:
         waiting = self._waiting(meeting)
         # A rank that waits in another group's call is late because of others.
         elsewhere = {
@@ -182,7 +170,7 @@ class _Job:
             f"rank {first} has been waiting for {since}"
         )
 
-    def silence(self, group: Group) -> str:
+    def silence(self, group: calls.Group) -> str:
         """Return the verdict on a message that has no other side."""
         for rank, call, silent in group.waiting_messages():
             late = self._since(rank, call.began_ns) >= _LATE_NS
@@ -209,7 +197,7 @@ class _Job:
             return f"ran out of device memory {ago} ago; {self._python(rank)}"
         return f"is elsewhere: {self._python(rank)}"
 
-    def cut(self, group: Group, meeting: Meeting) -> str:
+    def cut(self, group: calls.Group, meeting: calls.Meeting) -> str:
         """Return the verdict on a call that all have made, and that does not end."""
         waiting = self._waiting(meeting)
         if len(meeting.there) < len(group.ranks) or not waiting:
@@ -234,7 +222,7 @@ class _Job:
             "all have called it"
         )
 
-    def _behind(self, rank: int, call: Call) -> str:
+    def _behind(self, rank: int, call: calls.Call) -> str:
         """Say what a stream does before it comes to a call."""
         streams = {one.stream: one for one in self._seen(rank).streams}
         at = call.stream
@@ -248,7 +236,7 @@ class _Job:
         does = f"runs {one.runs}{line}" if one.runs else "has not begun its oldest task"
         return f": {stream_title(*one.stream)} {does}"
 
-    def slow(self, group: Group) -> str:
+    def slow(self, group: calls.Group) -> str:
         """Return the verdict on a rank that nearly always comes last.
 
         It costs the others time. A rank knows how long it waited for the last one, so
@@ -290,10 +278,66 @@ class _Job:
         )
 
 
-def _is_told(call: Call, newest: int) -> bool:
+def _is_told(call: calls.Call, newest: int) -> bool:
     known = call.all_here_ns and call.time_discovered_started_ns
     return call.is_done and bool(known) and newest - call.ended_ns < _SPAN_NS
 
 
-def _waited(call: Call) -> int:
+def _waited(call: calls.Call) -> int:
     return call.all_here_ns - call.time_discovered_started_ns
+
+
+def _collectives(group: calls.Group, ranks: dict[int, calls.Rank]) -> Iterator[str]:
+    """Yield what ranks say of the first collective that not all have done."""
+    meeting = group.meeting()
+    if meeting is None:
+        return
+    number, of_others = meeting.number, meeting.wrong()
+    wrong, absent = [], []
+    for rank in group.ranks:
+        call, name = meeting.there.get(rank), f"rank {rank}"
+        if rank not in group.calls:
+            absent.append(f"{name} has no process or dump here")
+        elif rank in meeting.absent:
+            last = meeting.last.get(rank)
+            its_last = f"; its last was {last.text()}" if last else ""
+            absent.append(f"{name} has not called #{number}{its_last}")
+        elif call is None:
+            wrong.append(f"{name} has done #{number}")
+        elif rank in of_others:
+            wrong.append(f"{name} is at {call.text()}: {of_others[rank]}")
+        elif call.is_done:
+            wrong.append(f"{name} has done {call.text()}")
+        else:
+            yield f"{name} {call.progress(ranks[rank].time_ns)} {call.text()}"
+    yield from wrong
+    yield from absent
+
+
+def _messages(group: calls.Group, ranks: dict[int, calls.Rank]) -> Iterator[str]:
+    """Yield the sends and recvs that wait, and whether the other side does."""
+    for rank, call, silent in group.waiting_messages():
+        state = call.progress(ranks[rank].time_ns)
+        text = f"rank {rank} {state} {call.text(group.ranks)}"
+        if silent >= 0:
+            text += f"; rank {silent} has no {call.answer} for it"
+        yield text
+
+
+def report(dumps: list[calls.Dump]) -> list[str]:
+    """Return lines that say who waits for what, and who does not, in each group."""
+    lines = []
+    for job in calls.jobs_of(dumps):
+        ranks = {dump["rank"]: calls.rank_of(dump) for dump in job}
+        pids = ", ".join(str(one.pid) for one in ranks.values() if one.pid)
+        names = ", ".join(map(str, ranks))
+        lines.append(f"job of ranks {names}" + (f" (processes {pids})" if pids else ""))
+        if cause := verdict(job):
+            lines.append(f"  verdict: {cause}")
+        for group in calls.groups_of(list(ranks.values())):
+            found = [*_collectives(group, ranks), *_messages(group, ranks)]
+            lines.append(
+                f"  group '{group.name}' of {counted(len(group.ranks), 'rank')}:"
+            )
+            lines += [f"    {line}" for line in found or [_ALL_DONE]]
+    return lines

@@ -6,25 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment import Histogram, OpCost, SiteWaits, StreamStats
-from npu_dispatch.observe.segment.collectives import CollectiveTotal
+from npu_dispatch.observe.segment import values
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-
-__all__ = [
-    "History",
-    "Reading",
-    "StreamKey",
-    "StreamRates",
-    "core_waits",
-    "key",
-    "late_waits",
-    "seconds",
-    "since",
-    "stream_rates",
-    "streams_of",
-    "sync_rates",
-    "wait_ns",
-]
 
 StreamKey = tuple[int, int]  # device, stream
 
@@ -33,9 +16,8 @@ class Reading(NamedTuple):
     """What a process said at one moment, as far as somebody has asked."""
 
     view: ProcessView
-    lines: Sequence[SiteWaits] = ()  # what host waits cost by Python line
-    ops: Sequence[OpCost] = ()  # the costliest first
-    totals: Sequence[CollectiveTotal] = ()
+    lines: Sequence[values.SiteWaits] = ()  # what host waits cost by Python line
+    ops: Sequence[values.OpCost] = ()  # the costliest first
 
 
 class History:
@@ -91,7 +73,7 @@ def since(now: object, before: object | None, name: str) -> Any:
     if before is None:
         return new
     gained = new - getattr(before, name)
-    return gained if isinstance(new, Histogram) else max(0, gained)
+    return gained if isinstance(new, values.Histogram) else max(0, gained)
 
 
 def seconds(before: ProcessView | None, now: ProcessView) -> float:
@@ -100,7 +82,7 @@ def seconds(before: ProcessView | None, now: ProcessView) -> float:
     return max(now.tick - start, 1e-6)
 
 
-def streams_of(view: ProcessView | None) -> dict[StreamKey, StreamStats]:
+def streams_of(view: ProcessView | None) -> dict[StreamKey, values.StreamStats]:
     return {key(stream): stream.stats for stream in view.streams} if view else {}
 
 
@@ -145,13 +127,13 @@ def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]
 
 
 def late_waits(
-    before: Sequence[SiteWaits], now: Sequence[SiteWaits]
-) -> list[tuple[SiteWaits, int]]:
+    before: Reading | None, now: Reading
+) -> list[tuple[values.SiteWaits, int]]:
     """Return the lines where the host waits and the nanoseconds since `before`.
 
     Those that cost most lately come first. A wait that has just ended is missing
     until it is added to its line.
     """
-    old = {site.at: site for site in before}
-    found = [(site, since(site, old.get(site.at), "wait_ns")) for site in now]
+    old = {site.at: site for site in before.lines} if before else {}
+    found = [(site, since(site, old.get(site.at), "wait_ns")) for site in now.lines]
     return sorted(found, key=lambda each: (each[1], each[0].wait_ns), reverse=True)

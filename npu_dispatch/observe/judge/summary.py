@@ -6,24 +6,16 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from npu_dispatch.observe.judge.rates import since, streams_of, wait_ns
+from npu_dispatch.observe.judge.rates import Reading, since, streams_of, wait_ns
 from npu_dispatch.observe.judge.verdict import Verdict, judge
-from npu_dispatch.observe.judge.words import counted, duration, mib
-from npu_dispatch.observe.segment import (
-    SAMPLE_PERIOD,
-    Histogram,
-    OpCost,
-    SiteTasks,
-    SiteWaits,
-)
+from npu_dispatch.observe.segment.layout import SAMPLE_PERIOD
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.script_name import short
-
-__all__ = ["Figures", "Steps", "Watch", "show"]
+from npu_dispatch.observe.segment.values import Histogram, SiteTasks, SiteWaits
+from npu_dispatch.words import counted, duration, mib, short
 
 Figures = dict[str, Any]  # plain values, as JSON has them
 
@@ -117,9 +109,9 @@ class Watch:
         elapsed = time.monotonic() - self._start
         with self._processes:
             view = self._view()
-            reader = self._processes.reader(view) if view else None
-            if view is None or reader is None:
+            if view is None:
                 return None
+            reader = view.reader
             waits = [site for site in reader.waits_by_site() if site.reason != "exit"]
             tasks, ops = reader.tasks_by_site(), reader.ops()
         streams = [stream.stats for stream in view.streams]
@@ -140,7 +132,7 @@ class Watch:
             "latency_us_p99": latency.percentile(0.99) / 1e3,
             "blocked_ms": {why: ns / 1e6 for why, ns in wait_ns(None, view).items()},
             "peak_memory": {d.device: d.allocated_peak for d in view.devices},
-            "verdict": self._judge(view, waits, ops)._asdict(),
+            "verdict": self._judge(Reading(view, waits, ops))._asdict(),
             "steps": self.steps.count,
             "step_s": self.steps.host_s,
             "step_device_s": self.steps.device_s,
@@ -149,16 +141,14 @@ class Watch:
             "sampled": sum(site.tasks for site in tasks),
         }
 
-    def _judge(
-        self, end: ProcessView, waits: Sequence[SiteWaits], ops: Sequence[OpCost]
-    ) -> Verdict:
+    def _judge(self, end: Reading) -> Verdict:
         """Judge the steps, or the whole run where there are few or it has failed."""
-        before, now = self.steps.first, self.steps.last
-        end = end._replace(quiet_since=None)  # the program has ended
-        verdict = judge(None, end, lines=waits, ops=ops)
-        if verdict.kind in ("failed", "hung", "idle") or before is None or now is None:
+        first, last = self.steps.first, self.steps.last
+        ended = end.view._replace(quiet_since=None)  # as the program has
+        verdict = judge(None, end._replace(view=ended))
+        if verdict.kind in ("failed", "hung", "idle") or first is None or last is None:
             return verdict
-        return judge(before, now, lines=waits, ops=ops)
+        return judge(Reading(first), end._replace(view=last))
 
 
 def show(figures: Figures | None) -> None:

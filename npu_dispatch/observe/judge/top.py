@@ -12,25 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_dispatch.observe.judge.rates import (
-    History,
-    Reading,
-    key,
-    seconds,
-    since,
-    streams_of,
-)
+from npu_dispatch.observe.judge import rates
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, attention, judge, stuck_for
-from npu_dispatch.observe.judge.words import table
-from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.segment.proc_stat import is_here
-from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.segment.system import is_here
+from npu_dispatch.observe.segment.values import picked
+from npu_dispatch.words import table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["Sample", "Sampler", "live"]
 
 Row = dict[str, Any]
 
@@ -125,20 +115,15 @@ class Sampler:
         self._pids = pids
         self._everybody = everybody or bool(pids)
         self._processes = Processes(directory=directory, all_users=all_users)
-        self._past = History(0)  # the last reading, and the one before
+        self._past = rates.History(0)  # the last reading, and the one before
 
     def sample(self) -> Sample:
         readings = [
-            Reading(
-                view,
-                reader.waits_by_site(),
-                totals=read_totals(*reader.behind()),
-            )
+            rates.Reading(view, view.reader.waits_by_site())
             for view in self._processes.refresh()
             # Numbers of another namespace mean nothing here.
             if is_here(view.info.pid_namespace)
             and (not self._pids or view.info.pid in self._pids)
-            and (reader := self._processes.reader(view))
         ]
         self._past.note(readings)
         found = []
@@ -155,18 +140,13 @@ class Sampler:
         )
 
 
-def _process_row(before: Reading | None, now: Reading) -> Row:
+def _process_row(before: rates.Reading | None, now: rates.Reading) -> Row:
     view = now.view
-    verdict = judge(
-        before.view if before else None,
-        view,
-        lines_before=before.lines if before else (),
-        lines=now.lines,
-    )
+    verdict = judge(before, now)
     found = [stream.stats for stream in view.streams]
     return {
         "pid": view.info.pid,
-        "name": name_of(view.info),
+        "name": view.info.name,
         "user": view.user,
         "rank": view.rank,
         "command": " ".join(view.info.command),
@@ -183,39 +163,35 @@ def _process_row(before: Reading | None, now: Reading) -> Row:
     }
 
 
-def _stream_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
+def _stream_rows(before: rates.Reading | None, now: rates.Reading) -> Iterator[Row]:
     past = before.view if before else None
-    old, elapsed = streams_of(past), seconds(past, now.view)
+    old, elapsed = rates.streams_of(past), rates.seconds(past, now.view)
     for view in now.view.streams:
-        stream, earlier = view.stats, old.get(key(view))
-        latency = since(stream, earlier, "latency_ns")
-        retired = since(stream, earlier, "retired")
+        stream, earlier = view.stats, old.get(rates.key(view))
+        latency = rates.since(stream, earlier, "latency_ns")
+        retired = rates.since(stream, earlier, "retired")
         stuck = stuck_for(now.view, view) >= HANG_SECONDS
         yield {
             "pid": now.view.info.pid,
-            "device": stream.device,
-            "stream": stream.stream,
+            **picked(stream, "device stream"),
             "state": "hung" if stuck else view.state,
             "queued": stream.depth,
             "capacity": stream.capacity,
             "tasks_per_s": retired / elapsed if earlier else 0.0,
             "latency_us_p50": latency.percentile(0.5) / 1e3,
             "latency_us_p99": latency.percentile(0.99) / 1e3,
-            "full_waits": stream.full_waits,
-            "submitted": stream.submitted,
-            "failed": stream.failed,
-            "dropped": stream.dropped,
+            **picked(stream, "full_waits submitted failed dropped"),
         }
 
 
-def _collective_rows(before: Reading | None, now: Reading) -> Iterator[Row]:
-    elapsed = seconds(before.view if before else None, now.view)
+def _collective_rows(before: rates.Reading | None, now: rates.Reading) -> Iterator[Row]:
+    elapsed = rates.seconds(before.view if before else None, now.view)
     # Entries are handed out in order, and keep their place.
-    old = dict(enumerate(before.totals if before else ()))
-    for place, total in enumerate(now.totals):
-        run = since(total, old.get(place), "run")
+    old = dict(enumerate(before.view.totals if before else ()))
+    for place, total in enumerate(now.view.totals):
+        run = rates.since(total, old.get(place), "run")
         each = {
-            name: since(total, old.get(place), name) / elapsed
+            name: rates.since(total, old.get(place), name) / elapsed
             for name in ("bytes", "waited_ns", "exposed_ns", "host_wait_ns")
         }
         # The shares are of the time: until the last rank had called, while nothing

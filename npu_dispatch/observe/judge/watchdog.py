@@ -18,16 +18,13 @@ from npu_dispatch.config import Config, own_python
 from npu_dispatch.observe.judge.calls import Dump, job_of
 from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.judge.verdict import stuck_for
-from npu_dispatch.observe.segment.collectives import read_totals
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.segment.proc_stat import has_ended
-
-__all__ = ["start_watchdog", "watch"]
+from npu_dispatch.observe.segment.system import has_ended
 
 
 def _job(pid: int) -> list[Dump]:
     """Return the dumps of a process's job, its own first; none of one without ranks."""
-    from npu_dispatch.observe.judge.all_ranks import from_segments
+    from npu_dispatch.observe.judge.flight_recorder import from_segments
 
     everybody = from_segments()
     mine = [dump for dump in everybody if dump["pid"] == pid]
@@ -40,12 +37,12 @@ def _job(pid: int) -> list[Dump]:
 
 def _told(view: ProcessView, why: str) -> str:
     """Return a dump of a process and its job; save its calls where a file is named."""
-    from npu_dispatch.observe.judge import all_ranks, flight_recorder
+    from npu_dispatch.observe.judge import flight_recorder, rank_verdict
 
     job, prefix = _job(view.info.pid), Config.read().flight_recorder_file
     if job and prefix:
         flight_recorder.save(job[0], prefix)
-    return "\n".join([why, *dump_lines(view), *all_ranks.report(job)])
+    return "\n".join([why, *dump_lines(view), *rank_verdict.report(job)])
 
 
 def _slowness(pid: int) -> str:
@@ -55,12 +52,6 @@ def _slowness(pid: int) -> str:
     job = _job(pid)
     lowest = job and job[0]["rank"] == min(dump["rank"] for dump in job)
     return slowness(job) if lowest else ""
-
-
-def _failed_calls(processes: Processes, view: ProcessView) -> int:
-    reader = processes.reader(view)
-    totals = read_totals(*reader.behind()) if reader else ()
-    return sum(total.failed for total in totals)
 
 
 def _say(text: str) -> None:
@@ -81,7 +72,7 @@ def watch(pid: int, seconds: float) -> None:
             stuck = 0.0
             for view in processes.refresh():
                 stuck = max((stuck_for(view, s) for s in view.streams), default=0.0)
-                failures = _failed_calls(processes, view)
+                failures = sum(total.failed for total in view.totals)
                 if failures > failed:
                     failed = failures
                     _say(_told(view, "a collective has failed"))

@@ -11,49 +11,9 @@ import os
 from pathlib import Path
 
 from npu_dispatch.observe.segment.folders import SEGMENTS, own_file
-from npu_dispatch.observe.segment.layout import (
-    LAYOUT_VERSION,
-    OFFSETS,
-    REPORT_KINDS,
-    SAMPLE_PERIOD,
-    WAIT_REASONS,
-)
 from npu_dispatch.observe.segment.reader import StatsError, StatsReader
-from npu_dispatch.observe.segment.values import (
-    DeviceStats,
-    Exemplar,
-    Histogram,
-    OpCost,
-    OpenWait,
-    ProcessStats,
-    RecentTask,
-    SegmentInfo,
-    SiteTasks,
-    SiteWaits,
-    StreamStats,
-)
 
-__all__ = [
-    "LAYOUT_VERSION",
-    "OFFSETS",
-    "REPORT_KINDS",
-    "SAMPLE_PERIOD",
-    "WAIT_REASONS",
-    "DeviceStats",
-    "Exemplar",
-    "Histogram",
-    "OpCost",
-    "OpenWait",
-    "ProcessStats",
-    "RecentTask",
-    "SegmentInfo",
-    "SiteTasks",
-    "SiteWaits",
-    "StatsError",
-    "StatsReader",
-    "StreamStats",
-    "segment_file",
-]
+__all__ = ["StatsError", "StatsReader", "segment_file"]
 
 
 def segment_file(pid: int | None = None) -> Path:

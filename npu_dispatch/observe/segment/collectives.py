@@ -8,18 +8,6 @@ from typing import Any, NamedTuple
 from npu_dispatch.observe.segment import layout
 from npu_dispatch.observe.segment.values import Histogram, filled
 
-__all__ = [
-    "CollectiveGroup",
-    "CollectiveLog",
-    "CollectiveTotal",
-    "HostPlace",
-    "LoggedCollective",
-    "read_host_place",
-    "read_log",
-    "read_totals",
-    "read_world",
-]
-
 Read = Callable[[int, int], bytes]
 
 _AT = layout.EXTENSION_AT

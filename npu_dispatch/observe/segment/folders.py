@@ -19,22 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_dispatch.config import runtime_folder
-from npu_dispatch.observe.segment.proc_stat import pid_namespace
-
-__all__ = [
-    "SEGMENTS",
-    "SUFFIX",
-    "TRACES",
-    "all_folders",
-    "aside",
-    "files_in",
-    "lay_aside",
-    "not_ours",
-    "own_file",
-    "own_folders",
-    "remains",
-    "sweep",
-]
+from npu_dispatch.observe.segment.system import pid_namespace
 
 SEGMENTS, TRACES = "npu_dispatch", "npu_dispatch-trace"
 SUFFIX = ".dead"  # csrc/stats/owner.h has the same rule for processes that start

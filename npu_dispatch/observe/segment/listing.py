@@ -18,33 +18,13 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from npu_dispatch.observe.segment import (
-    DeviceStats,
-    OpenWait,
-    ProcessStats,
-    RecentTask,
-    SegmentInfo,
     StatsError,
     StatsReader,
-    StreamStats,
+    collectives,
+    folders,
+    system,
+    values,
 )
-from npu_dispatch.observe.segment.collectives import read_totals, read_world
-from npu_dispatch.observe.segment.folders import (
-    SEGMENTS,
-    SUFFIX,
-    all_folders,
-    aside,
-    lay_aside,
-    not_ours,
-    own_folders,
-)
-from npu_dispatch.observe.segment.proc_stat import (
-    core_wait_ns,
-    is_here,
-    is_stopped,
-    stat_fields,
-)
-
-__all__ = ["ProcessView", "Processes", "StreamView", "user_name"]
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
@@ -78,7 +58,7 @@ def _is_its_owners(reader: StatsReader) -> bool:
 
 def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
     """Return a thread's time on a CPU; None when there is no such thread."""
-    fields = stat_fields(pid, thread)
+    fields = system.stat_fields(pid, thread)
     if not fields:
         return None
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
@@ -87,7 +67,7 @@ def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
 class StreamView(NamedTuple):
     """One stream at one moment. Times are seconds of the monotonic clock."""
 
-    stats: StreamStats
+    stats: values.StreamStats
     depth_max: int  # the most seen in the last minute
     # Since when no task was done, to within the time between two refreshes; None where
     # none is queued.
@@ -120,21 +100,24 @@ class ProcessView(NamedTuple):
 
     id: str
     tick: float
-    info: SegmentInfo
-    process: ProcessStats
-    devices: tuple[DeviceStats, ...]
+    reader: StatsReader  # of its segment, also when the process has ended meanwhile
+    info: values.SegmentInfo
+    process: values.ProcessStats
+    devices: tuple[values.DeviceStats, ...]
     streams: tuple[StreamView, ...]
-    host_waits: tuple[OpenWait, ...]  # who waits longest first
+    host_waits: tuple[values.OpenWait, ...]  # who waits longest first
     # The last moment at which a stream is known to have had a task; None while one
     # has, and in a process that has launched nothing.
     quiet_since: float | None = None
-    last_task: RecentTask | None = None  # of a process that has been quiet for seconds
+    # Of a process that has been quiet for seconds.
+    last_task: values.RecentTask | None = None
     # Of the world, as the environment says, or else its first group; "": of none.
     rank: str = ""
     world_size: str = ""
     stopped: bool = False  # by a signal or a debugger
     # How long its collectives have waited for ranks that had not called, all together.
     waited_ns: int = 0
+    totals: tuple[collectives.CollectiveTotal, ...] = ()  # of its collectives
     user: str = ""  # whose process it is
 
 
@@ -148,7 +131,9 @@ class _Progress:
         self.depths: deque[tuple[float, int]] = deque()
         self.thread_alive: float | None = None
 
-    def note(self, time_now: float, previous: float | None, stats: StreamStats) -> None:
+    def note(
+        self, time_now: float, previous: float | None, stats: values.StreamStats
+    ) -> None:
         if stats.retired != self.retired:
             self.before = previous or 0.0
             self.retired = stats.retired
@@ -167,7 +152,7 @@ class _Watched:
         self.path = path
         self.reader = StatsReader(path, any_user=any_user)
         info = self.reader.info
-        here = is_here(info.pid_namespace)
+        here = system.is_here(info.pid_namespace)
         self.id = f"{info.pid}" if here else f"{info.pid}-{info.pid_namespace}"
         self._progress: dict[tuple[int, int], _Progress] = {}
         self._previous: float | None = None
@@ -179,11 +164,13 @@ class _Watched:
             self._stream_view(info, stats, now) for stats in self.reader.streams()
         )
         quiet_since, last_task = self._quiet(streams, now)
-        world = read_world(*self.reader.behind()) or ("", "")
+        world = collectives.read_world(*self.reader.behind()) or ("", "")
+        totals = tuple(collectives.read_totals(*self.reader.behind()))
         self._previous = now
         return ProcessView(
             id=self.id,
             tick=now,
+            reader=self.reader,
             info=info,
             process=self.reader.process(),
             devices=tuple(self.reader.devices()),
@@ -193,19 +180,20 @@ class _Watched:
             last_task=last_task,
             rank=info.rank or str(world[0]),
             world_size=info.world_size or str(world[1]),
-            stopped=is_here(info.pid_namespace) and is_stopped(info.pid),
-            waited_ns=sum(t.waited_ns for t in read_totals(*self.reader.behind())),
+            stopped=system.is_here(info.pid_namespace) and system.is_stopped(info.pid),
+            waited_ns=sum(total.waited_ns for total in totals),
+            totals=totals,
             user=user_name(self.reader.owner),
         )
 
     def _quiet(
         self, streams: tuple[StreamView, ...], now: float
-    ) -> tuple[float | None, RecentTask | None]:
+    ) -> tuple[float | None, values.RecentTask | None]:
         used = [stream.stats for stream in streams if stream.stats.submitted]
         if not used or any(s.depth for s in used):
             return None, None
 
-        def busy_at(s: StreamStats) -> float:
+        def busy_at(s: values.StreamStats) -> float:
             told = max(s.last_retired_ns, s.woken_ns)
             return max(self._progress[s.device, s.stream].before, told / 1e9)
 
@@ -219,7 +207,7 @@ class _Watched:
         return since, tasks[-1] if tasks else None
 
     def _stream_view(
-        self, info: SegmentInfo, stats: StreamStats, now: float
+        self, info: values.SegmentInfo, stats: values.StreamStats, now: float
     ) -> StreamView:
         progress = self._progress.setdefault((stats.device, stats.stream), _Progress())
         progress.note(now, self._previous, stats)
@@ -230,7 +218,7 @@ class _Watched:
             queued = max(info.monotonic_ns, stats.head_queued_ns, stats.woken_ns)
             oldest_queued = min(now, queued / 1e9)
         last = stats.last_retired_ns
-        here = stats.thread and is_here(info.pid_namespace)
+        here = stats.thread and system.is_here(info.pid_namespace)
         cpu = _thread_cpu_seconds(info.pid, stats.thread) if here else None
         if cpu is not None:
             progress.thread_alive = now
@@ -242,7 +230,7 @@ class _Watched:
             # Sampled: a counter that moved since says more.
             last_completion=max(last / 1e9, progress.before) if last else None,
             cpu_seconds=cpu,
-            core_wait_ns=core_wait_ns(info.pid, stats.thread) if here else None,
+            core_wait_ns=system.core_wait_ns(info.pid, stats.thread) if here else None,
             thread_alive=progress.thread_alive,
         )
 
@@ -250,7 +238,7 @@ class _Watched:
 def _is_aside(watched: _Watched) -> bool:
     """Return whether another reader has found the process dead before."""
     try:
-        return aside(watched.path).stat().st_ino == watched.reader.inode
+        return folders.aside(watched.path).stat().st_ino == watched.reader.inode
     except OSError:
         return False
 
@@ -271,7 +259,7 @@ class Processes:
         all_users: bool = False,
     ):
         self.pid, self._directory, self._all_users = pid, directory, all_users
-        for taken in not_ours(SEGMENTS) if directory is None else ():
+        for taken in folders.not_ours(folders.SEGMENTS) if directory is None else ():
             _warn(taken)
         self._watched: dict[Path, _Watched] = {}
         self.views: tuple[ProcessView, ...] = ()
@@ -303,7 +291,6 @@ class Processes:
         self.unreadable.append(text)
         del self._watched[watched.path]
         key = watched.path.name, watched.reader.inode
-        watched.reader.close()
         if key not in self._told:
             self._told = {*self._told, key} if len(self._told) < _MAX_TOLD else {key}
             _warn(text)
@@ -316,15 +303,13 @@ class Processes:
                 same = False
             if same and watched.reader.is_replaced():
                 self._remove(watched)
-                watched.reader.close()
                 del self._watched[path]
                 continue
             if same and watched.reader.lives() is not False:
                 continue
             self.killed += same or _is_aside(watched)
             if same:
-                lay_aside(watched.path)
-            watched.reader.close()
+                folders.lay_aside(watched.path)
             del self._watched[path]
 
     @staticmethod
@@ -348,7 +333,7 @@ class Processes:
             if (
                 path in self._watched
                 or not pid.isdecimal()
-                or path.name.endswith(SUFFIX)
+                or path.name.endswith(folders.SUFFIX)
                 or self.pid not in (None, int(pid))
             ):
                 continue
@@ -360,15 +345,13 @@ class Processes:
                 continue
             if self._is_listed(watched, int(pid)):
                 self._watched[path] = watched
-            else:
-                watched.reader.close()
 
     def _is_listed(self, watched: _Watched, pid: int) -> bool:
         reader = watched.reader
         if reader.is_replaced():
             self._remove(watched)
             return False
-        alive, here = reader.lives(), is_here(reader.info.pid_namespace)
+        alive, here = reader.lives(), system.is_here(reader.info.pid_namespace)
         forged = self._all_users and here and alive and not _is_its_owners(reader)
         if reader.info.pid != pid or forged:
             # What one user says of another's process.
@@ -378,14 +361,15 @@ class Processes:
         if self.pid is not None and not here and "-" in watched.path.name:
             return False  # another container's process
         if alive is False:
-            lay_aside(watched.path)  # it may have been dead for days
+            folders.lay_aside(watched.path)  # it may have been dead for days
         return alive is not False
 
     def folders(self) -> list[Path]:
         """Return where the segments are. Some of the folders may be missing."""
         if self._directory is not None:
             return [self._directory]
-        return (all_folders if self._all_users else own_folders)(SEGMENTS)
+        find = folders.all_folders if self._all_users else folders.own_folders
+        return find(folders.SEGMENTS)
 
     def _files(self) -> list[Path]:
         found: list[Path] = []
@@ -395,22 +379,8 @@ class Processes:
                 found += sorted(itertools.islice(folder.iterdir(), _MOST_FILES))
         return found
 
-    def _of(self, view: ProcessView) -> _Watched | None:
-        return next((w for w in self._watched.values() if w.id == view.id), None)
-
-    def reader(self, view: ProcessView) -> StatsReader | None:
-        """Return the open segment of a process; None when it has gone."""
-        watched = self._of(view)
-        return watched.reader if watched else None
-
-    def segment(self, view: ProcessView) -> Path | None:
-        """Return the file of a process's segment; None when it has gone."""
-        watched = self._of(view)
-        return watched.path if watched else None
-
     def close(self) -> None:
-        for watched in self._watched.values():
-            watched.reader.close()
+        """Forget the processes. A segment stays open for as long as a view has it."""
         self._watched.clear()
         self.views = ()
 

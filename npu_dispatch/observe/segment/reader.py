@@ -8,24 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from npu_dispatch.observe.segment import layout
+from npu_dispatch.observe.segment import layout, values
 from npu_dispatch.observe.segment.collectives import CollectiveLog, read_log
-from npu_dispatch.observe.segment.proc_stat import is_here, stack_start
+from npu_dispatch.observe.segment.system import is_here, stack_start
 from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, UntrustedFile
-from npu_dispatch.observe.segment.values import (
-    DeviceStats,
-    Exemplar,
-    Histogram,
-    OpCost,
-    OpenWait,
-    ProcessStats,
-    RecentTask,
-    SegmentInfo,
-    SiteTasks,
-    SiteWaits,
-    StreamStats,
-    filled,
-)
 
 _HISTOGRAM_WORDS = layout.TIME_BUCKETS + 2
 
@@ -68,10 +54,11 @@ class StatsReader:
             raise StatsError(str(error)) from None
         # Of this file, even if another has its name by now.
         self.inode, self.owner = self._file.inode, self._file.owner
+        self.path = path
         self._names: dict[int, str] = {}
         self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
-            self._read_header(path)
+            self._read_header()
         except StatsError:
             self._file.close()
             raise
@@ -94,7 +81,8 @@ class StatsReader:
         except OSError as error:
             raise StatsError(str(error)) from None
 
-    def _read_header(self, path: Path) -> None:
+    def _read_header(self) -> None:
+        path = self.path
         if self._file.size < layout.HEADER.size:
             raise StatsError(f"{path}: too short for a statistics segment")
         head = layout.HEADER.read(self._bytes(0, layout.HEADER.size))
@@ -121,7 +109,7 @@ class StatsReader:
         self._streams = range(streams_at, self._names_at, layout.STREAM.size)
         words = head["command"].rstrip(b"\0").split(b"\0")
         command = tuple(word.decode(errors="replace") for word in words)
-        self.info = filled(SegmentInfo, head, command=command)
+        self.info = values.filled(values.SegmentInfo, head, command=command)
 
     def _open_waits_ns(self, at: int, n: int, now: int) -> list[tuple[int, int]]:
         """Return how many waits of each of n kinds last, and how long in sum.
@@ -149,17 +137,17 @@ class StatsReader:
             self._bytes(layout.SEGMENT.at["process"], layout.PROCESS.size)
         )
 
-    def process(self) -> ProcessStats:
+    def process(self) -> values.ProcessStats:
         """Return what concerns the process as a whole."""
         words = self._process()
-        return filled(
-            ProcessStats,
+        return values.filled(
+            values.ProcessStats,
             words,
             sanitizer_enabled=bool(words["sanitizer_enabled"]),
-            async_wakeup_ns=Histogram.of(words["async_wakeup_ns"]),
+            async_wakeup_ns=values.Histogram.of(words["async_wakeup_ns"]),
         )
 
-    def devices(self) -> list[DeviceStats]:
+    def devices(self) -> list[values.DeviceStats]:
         """Return the devices that exist."""
         blocks = self._bytes(self._devices_at, self._devices_size)
         return [
@@ -168,14 +156,14 @@ class StatsReader:
             if blocks[at : at + layout.DEVICE.size] != bytes(layout.DEVICE.size)
         ]
 
-    def _device(self, index: int, words: Mapping[str, Any]) -> DeviceStats:
+    def _device(self, index: int, words: Mapping[str, Any]) -> values.DeviceStats:
         n = len(layout.WAIT_REASONS)
         at = self._devices_at + index * layout.DEVICE.size + layout.DEVICE.at["waiting"]
         lasting = self._open_waits_ns(at, n, time.monotonic_ns())
         ended = zip(words["wait_ns"], lasting, strict=True)
         copies, violations = words["copy_bytes"], words["sync_violations"]
-        return filled(
-            DeviceStats,
+        return values.filled(
+            values.DeviceStats,
             words,
             device=index,
             waits=_by(layout.WAIT_REASONS, words["waits"]),
@@ -198,7 +186,7 @@ class StatsReader:
         """Return how many tasks are queued now on all streams."""
         return sum(stream.depth for stream in self.streams())
 
-    def streams(self) -> list[StreamStats]:
+    def streams(self) -> list[values.StreamStats]:
         """Return the streams made so far."""
         return [self._stream(*block) for block in self._used()]
 
@@ -224,10 +212,10 @@ class StatsReader:
         rows = layout.NAME.rows(self._bytes(self._names_at, self._names_size))
         return (row for _, row in rows)
 
-    def ops(self) -> list[OpCost]:
+    def ops(self) -> list[values.OpCost]:
         """Return what the sampled tasks of each operator cost, the costliest first."""
         rows = _summed((r["text"], r["tasks"], r["ns"]) for r in self._all_names())
-        return sorted((OpCost(*row) for row in rows), key=lambda cost: -cost.ns)
+        return sorted((values.OpCost(*row) for row in rows), key=lambda cost: -cost.ns)
 
     def collectives(self) -> CollectiveLog | None:
         """Return the process's collective calls, or None when it is in no group."""
@@ -238,11 +226,11 @@ class StatsReader:
         self._file.grow()
         return self._file.size, self._bytes
 
-    def open_waits(self) -> list[OpenWait]:
+    def open_waits(self) -> list[values.OpenWait]:
         """Return the host threads that wait now, the longest wait first."""
         now = time.monotonic_ns()
         found = [
-            OpenWait(
+            values.OpenWait(
                 thread=row["owner"] & layout.THREAD_MASK,
                 reason=_pick(layout.OPEN_WAIT_REASONS, row["reason"]),
                 at=self._site(row["site"]),
@@ -259,7 +247,7 @@ class StatsReader:
         ]
         return sorted(found, key=lambda wait: wait.since_ns)
 
-    def waits_by_site(self) -> list[SiteWaits]:
+    def waits_by_site(self) -> list[values.SiteWaits]:
         """Return what host waits cost by line, open ones too; the costliest first.
 
         Several call stacks can end in one line; each of them has an entry.
@@ -276,20 +264,22 @@ class StatsReader:
         entries += [(w.at, w.reason, 1, w.ns) for w in self.open_waits() if w.at]
         reasons = {at: reason for at, reason, waits, _ in entries if waits}
         rows = _summed((at, waits, ns) for at, _, waits, ns in entries)
-        found = [SiteWaits(at, reasons[at], waits, ns) for at, waits, ns in rows]
+        found = [values.SiteWaits(at, reasons[at], waits, ns) for at, waits, ns in rows]
         return sorted(found, key=lambda site: -site.wait_ns)
 
-    def tasks_by_site(self) -> list[SiteTasks]:
+    def tasks_by_site(self) -> list[values.SiteTasks]:
         """Return what the sampled tasks of each line cost; the most tasks first."""
         rows = _summed((r["text"], r["tasks"], r["ns"]) for r in self._all_sites())
-        return sorted((SiteTasks(*row) for row in rows), key=lambda site: -site.tasks)
+        return sorted(
+            (values.SiteTasks(*row) for row in rows), key=lambda site: -site.tasks
+        )
 
     def _all_sites(self) -> Iterator[dict[str, Any]]:
         size = min(self._process()["sites"], layout.SITES) * layout.SITE.size
         rows = layout.SITE.rows(self._bytes(layout.SEGMENT.at["sites"], size))
         return (row for _, row in rows if row["known"])
 
-    def recent(self, device: int, stream: int) -> list[RecentTask]:
+    def recent(self, device: int, stream: int) -> list[values.RecentTask]:
         """Return the last tasks that a stream has begun, oldest first."""
         at = self._block_of(device, stream)
         if at is None:
@@ -309,7 +299,7 @@ class StatsReader:
             name, line, flags = entry
             outcome = "failed" if flags & layout.RECENT_FAILED else "begun"
             outcome = "dropped" if flags & layout.RECENT_DROPPED else outcome
-            found.append(RecentTask(task, name, line, outcome))
+            found.append(values.RecentTask(task, name, line, outcome))
         return found
 
     def _recent(
@@ -332,14 +322,16 @@ class StatsReader:
             list(self._used())
         return self._blocks.get((device, stream))
 
-    def exemplars(self, device: int, stream: int, name: str) -> list[Exemplar]:
+    def exemplars(self, device: int, stream: int, name: str) -> list[values.Exemplar]:
         """Return tasks of a histogram, "latency" or "queued", smallest time first."""
         at = self._block_of(device, stream)
         if at is None:
             return []
         at += layout.STREAM.at[f"{name}_exemplars"]
         rows = layout.EXEMPLAR.steady(self._bytes, at, layout.EXEMPLAR_OCTAVES)
-        return [Exemplar(row["task"] - 1, row["value"], row["at"]) for row in rows]
+        return [
+            values.Exemplar(row["task"] - 1, row["value"], row["at"]) for row in rows
+        ]
 
     def _site(self, number: int) -> str:
         """Return the line of a call site; "" when it was never published."""
@@ -349,7 +341,7 @@ class StatsReader:
         row = layout.SITE.read(self._bytes(at, layout.SITE.size))
         return str(row["text"]) if row["known"] else ""
 
-    def _stream(self, at: int, now: int, words: dict[str, Any]) -> StreamStats:
+    def _stream(self, at: int, now: int, words: dict[str, Any]) -> values.StreamStats:
         # `tail` is read again after the block, so that a busy stream seems a little too
         # deep, and never has a negative depth.
         (tail,) = layout.WORD.unpack(
@@ -370,9 +362,9 @@ class StatsReader:
         n = _HISTOGRAM_WORDS
         runs = (words["run_ns"][n * i : n * (i + 1)] for i in range(len(layout.WORKS)))
         histograms = ("queued_ns", "latency_ns", "launch_ns")
-        return filled(
-            StreamStats,
-            words | {name: Histogram.of(words[name]) for name in histograms},
+        return values.filled(
+            values.StreamStats,
+            words | {name: values.Histogram.of(words[name]) for name in histograms},
             stream=words["stream_id"],
             state=state,
             failure=failure,
@@ -392,8 +384,8 @@ class StatsReader:
             errors=_by(layout.ERROR_CODES[1:], words["errors"][1:]),
             full_wait_ns=words["full_wait_ns"] + full_lasting,
             full_waiting=full_waiting,
-            depth_histogram=Histogram.of(words["depth"], 1),
-            run_ns=_by(layout.WORKS, map(Histogram.of, runs)),
+            depth_histogram=values.Histogram.of(words["depth"], 1),
+            run_ns=_by(layout.WORKS, map(values.Histogram.of, runs)),
         )
 
     def _failure(self, at: int) -> tuple[str, str]:

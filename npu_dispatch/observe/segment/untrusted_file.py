@@ -15,15 +15,7 @@ import stat
 import struct
 from pathlib import Path
 
-from npu_dispatch.observe.segment.proc_stat import is_here, lives
-
-__all__ = [
-    "UnsafeFileError",
-    "UntrustedFile",
-    "open_untrusted",
-    "own_folder",
-    "who_may_change",
-]
+from npu_dispatch.observe.segment.system import is_here, lives
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

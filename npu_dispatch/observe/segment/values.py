@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
 from operator import add, sub
 from typing import Any, NamedTuple, TypeVar
+
+from npu_dispatch.words import script_name
 
 T = TypeVar("T")
 
@@ -17,6 +19,11 @@ def filled(kind: type[T], words: Mapping[str, Any], **more: Any) -> T:
     known = {**words, **more}
     fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     return kind(**{name: known[name] for name in fields})
+
+
+def picked(one: object, names: str) -> dict[str, Any]:
+    """Return the attributes of those names, which are a text's words."""
+    return {name: getattr(one, name) for name in names.split()}
 
 
 def _lower(b: int, per_octave: int) -> int:
@@ -99,13 +106,16 @@ class Histogram:
             for b, share in places
         ]
 
-    def __add__(self, other: Histogram) -> Histogram:
+    def _with(self, other: Histogram, done: Callable[[int, int], int]) -> Histogram:
         return Histogram(
-            self.count + other.count,
-            self.sum + other.sum,
-            tuple(map(add, self.buckets, other.buckets)),
+            done(self.count, other.count),
+            done(self.sum, other.sum),
+            tuple(map(done, self.buckets, other.buckets)),
             self.per_octave,
         )
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return self._with(other, add)
 
     @staticmethod
     def total(parts: Iterable[Histogram]) -> Histogram:
@@ -115,12 +125,7 @@ class Histogram:
 
     def __sub__(self, older: Histogram) -> Histogram:
         """Return what was counted since `older`, an earlier reading of the same."""
-        return Histogram(
-            self.count - older.count,
-            self.sum - older.sum,
-            tuple(map(sub, self.buckets, older.buckets)),
-            self.per_octave,
-        )
+        return self._with(older, sub)
 
 
 class SegmentInfo(NamedTuple):
@@ -138,6 +143,11 @@ class SegmentInfo(NamedTuple):
     torch: str  # and of torch
     stack_start: int  # where the stack of its program begins; 0: not known
     command: tuple[str, ...]  # its words; the last one may be cut short
+
+    @property
+    def name(self) -> str:
+        """The script, module or command that it ran."""
+        return script_name(self.command)
 
 
 class ProcessStats(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which requests are answered: those with which token, how many, and how often."""
+"""Which requests are answered, how often, and whether with a compressed answer."""
 
 from __future__ import annotations
 
@@ -9,28 +9,20 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from npu_dispatch.observe.serve.families import refuses_gzip
 from npu_dispatch.observe.serve.options import check_name, in_url
 
-__all__ = [
-    "STAYING",
-    "Bucket",
-    "Hosts",
-    "Limits",
-    "Tokens",
-    "bearer",
-    "guards",
-    "same",
-]
-
+_NO_TOKEN = "expected the header `Authorization: Bearer TOKEN`"
+_BEARER = {"WWW-Authenticate": "Bearer"}
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
 _LIVE = "/livez"
@@ -58,6 +50,14 @@ def bearer(headers: Headers) -> str:
     """Return the token of the header `Authorization: Bearer TOKEN`, or ""."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def check_admin(request: Request, token: str | None) -> None:
+    """Raise 403 where there is no administration, 401 without the token."""
+    if token is None:
+        raise HTTPException(403, "read-only: the service runs without --enable-admin")
+    if not same(bearer(request.headers), token):
+        raise HTTPException(401, _NO_TOKEN, _BEARER)
 
 
 def guards(
@@ -228,17 +228,13 @@ class Tokens:
             if request.method == "GET" and same(asked, self._token):
                 app = _keep(request, self._begin())
             elif not self._may_read(request):
-                app = JSONResponse(
-                    {"error": "expected the header `Authorization: Bearer TOKEN`"},
-                    401,
-                    {"WWW-Authenticate": "Bearer"},
-                )
+                app = JSONResponse({"error": _NO_TOKEN}, 401, _BEARER)
         await app(scope, receive, send)
 
     def _may_read(self, request: Request) -> bool:
         if given := bearer(request.headers):
             return any(same(given, token) for token in self._tokens)
-        until = self._sessions.get(_cookie(request), 0.0)
+        until = self._sessions.get(request.cookies.get(_cookie_name(request), ""), 0.0)
         return time.monotonic() < until
 
     def _begin(self) -> str:
@@ -258,20 +254,11 @@ def _cookie_name(request: Request) -> str:
     return f"{_COOKIE}_{request.url.port or ''}".rstrip("_")
 
 
-def _cookie(request: Request) -> str:
-    try:
-        cookies = SimpleCookie(request.headers.get("cookie", ""))
-        found = cookies.get(_cookie_name(request))
-    except CookieError:
-        return ""
-    return found.value if found else ""
-
-
 def _keep(request: Request, session: str) -> RedirectResponse:
     """Answer with the cookie, and with the same address without the token."""
-    rest = [(k, v) for k, v in parse_qsl(request.url.query) if k != "token"]
+    rest = request.url.remove_query_params("token").query
     # The path is relative, as a proxy may know this service by another one.
-    answer = RedirectResponse(f"?{urlencode(rest)}" if rest else "?", 303)
+    answer = RedirectResponse(f"?{rest}", 303)
     answer.set_cookie(
         _cookie_name(request),
         session,
@@ -280,3 +267,14 @@ def _keep(request: Request, session: str) -> RedirectResponse:
         secure=request.url.scheme == "https",
     )
     return answer
+
+
+class Compressed(GZipMiddleware):
+    """Starlette's, which also compresses for who says `gzip;q=0`: never."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            asked = Headers(scope=scope).get("accept-encoding", "")
+            if refuses_gzip(asked):
+                return await self.app(scope, receive, send)
+        return await super().__call__(scope, receive, send)

@@ -10,8 +10,6 @@ import click
 from npu_dispatch.observe.serve.deployment import FILES, text_of
 from npu_dispatch.observe.serve.options import check_name, check_token
 
-__all__ = ["export", "serve"]
-
 
 def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None:

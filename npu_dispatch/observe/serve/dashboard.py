@@ -10,8 +10,6 @@ from typing import Any
 
 from npu_dispatch.observe.serve.panels import ROWS, VERDICTS, Panel
 
-__all__ = ["dashboard"]
-
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Each variable's label, and where its values are. A choice narrows those below it.
 # "All" is .*, so a label that is absent does no harm: few have a cluster, or ranks.
@@ -23,20 +21,18 @@ _VARIABLES = {
     "device": ("device", "queue_capacity"),
     "stream": ("stream", "queue_capacity"),
 }
-_SELECTED = {
-    "P": ("cluster", "job", "host", "rank"),
-    "D": ("cluster", "job", "host", "rank", "device"),
-    "S": ("cluster", "job", "host", "rank", "device", "stream"),
-    "E": ("cluster",),
-}
+# How many of them, from the first, choose among the series of a query's letter.
+_SELECTED = {"E": 1, "P": 4, "D": 5, "S": 6}
 _PAGE = "http://${host}:9401/"
 _WHO = "host, instance, process, rank"
 _HEIGHTS = {"stat": 5, "table": 5, "state-timeline": 7}
 _BAD = {"mode": "absolute", "steps": [{"color": "green"}, {"color": "red", "value": 1}]}
 
 
-def _selector(variables: tuple[str, ...]) -> str:
-    return ", ".join(f'{_VARIABLES[v][0]}=~"${v}"' for v in variables)
+def _selector(count: int) -> str:
+    """Return what the first variables choose."""
+    chosen = list(_VARIABLES.items())[:count]
+    return ", ".join(f'{label}=~"${name}"' for name, (label, _) in chosen)
 
 
 def _expand(query: str) -> str:
@@ -58,9 +54,8 @@ def _variables() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": "datasource", "type": "datasource", "query": "prometheus"}
     ]
-    names = tuple(_VARIABLES)
     for i, (name, (label, metric)) in enumerate(_VARIABLES.items()):
-        series = f"npu_dispatch_{metric}{{{_selector(names[:i])}}}"
+        series = f"npu_dispatch_{metric}{{{_selector(i)}}}"
         found.append(
             {
                 "name": name,

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from npu_dispatch.observe.serve.dashboard import dashboard
 
-__all__ = ["FILES", "text_of"]
-
 # What there is, and the file that it is in.
 FILES = {
     "alerts": "alerts.yml",

@@ -1,9 +1,14 @@
-"""What answers each route of the service."""
+"""What answers each route of the service.
+
+What an administrator asks of a process goes through shared memory, so the process
+needs no thread, signal or socket for it, and one that hangs is not disturbed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import struct
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,22 +28,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.observe.judge.describe import dump_lines
-from npu_dispatch.observe.segment import StatsError
+from npu_dispatch.observe.segment import StatsError, StatsReader
+from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import ProcessView
-from npu_dispatch.observe.serve.admin import (
-    ask_launch_blocking,
-    ask_tracing,
-    check_admin,
-)
-from npu_dispatch.observe.serve.openapi import openapi
+from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
+from npu_dispatch.observe.serve.access import check_admin
 from npu_dispatch.observe.serve.options import ServiceConfig
-from npu_dispatch.observe.serve.snapshot import stacks
+from npu_dispatch.observe.serve.snapshot import pending_tasks, stacks
 from npu_dispatch.observe.serve.telemetry import ROUTE
 from npu_dispatch.observe.serve.watcher import Watcher
 from npu_dispatch.observe.trace.trace import NotRecordingError, of_past, save
-from npu_dispatch.observe.trace.trace_file import TraceError
-
-__all__ = ["Endpoints"]
+from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile
 
 _PAGE = Path(__file__).parent / "page"
 _STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
@@ -48,6 +48,7 @@ _POLICY = (
 )
 _MAX_PENDING = 1000
 _MAX_TRACE_S = 60.0
+_OFF, _ON = 1, 2  # ControlBlock::launch_blocking
 # By `?format=`: content type, suffix.
 _TRACE_TYPES = {
     "chrome": ("application/json", ".json"),
@@ -92,7 +93,7 @@ def _route(path: str, handler: Handler, method: str = "GET") -> Route:
 
 
 class Endpoints:
-    """What answers each route. The docstrings describe the routes: see openapi.py."""
+    """What answers each route. The docstrings describe the routes: see app.py."""
 
     def __init__(self, config: ServiceConfig, watcher: Watcher) -> None:
         self._config, self._watcher = config, watcher
@@ -118,13 +119,13 @@ class Endpoints:
             _route(f"{admin}/launch-blocking/{{switch}}", self.launch_blocking, "POST"),
         ]
 
-    async def description(self, _: Request) -> Response:
+    async def description(self, request: Request) -> Response:
         """OpenAPI.
 
         ---
         summary: This description, as OpenAPI 3.1.
         """
-        return JSONResponse(openapi(self.routes()))
+        return JSONResponse(request.app.state.openapi(request.app.routes))
 
     async def page(self, _: Request) -> Response:
         """HTML.
@@ -241,7 +242,7 @@ class Endpoints:
         except ValueError:
             raise HTTPException(400, "limit: expected a number") from None
         found = [
-            _pending(process, stream, max(0, limit))
+            pending_tasks(process, stream, max(0, limit))
             for process in self._watcher.snapshot["processes"]
             for stream in process["streams"]
             if stream["name"] == name and one in (None, process["id"])
@@ -307,8 +308,8 @@ class Endpoints:
         views = self._chosen(request)
 
         def read() -> list[dict[str, Any]]:
-            with self._watcher.scrapes.processes() as processes:
-                return [stacks(view, processes.reader(view)) for view in views]
+            with self._watcher.scrapes.processes():
+                return [stacks(view) for view in views]
 
         return JSONResponse(await asyncio.to_thread(read))
 
@@ -407,7 +408,8 @@ class Endpoints:
         pids = [view.info.pid for view in views]
         try:
             for pid in pids:
-                ask_tracing(pid, wanted)
+                with TraceFile.of_process(pid) as file:
+                    file.wanted = wanted
         except TraceError as error:
             raise HTTPException(404, str(error)) from None
         return JSONResponse([{"pid": pid, "tracing": wanted} for pid in pids])
@@ -428,14 +430,12 @@ class Endpoints:
         """
         views = await self._asked(request)
         wanted = _switch(request, on="on", off="off")
-        with self._watcher.scrapes.processes() as processes:
-            files = [(view, processes.segment(view)) for view in views]
         asked = []
-        for view, file in files:
-            if file is None:
-                continue  # it has just ended
+        for view in views:
             try:
-                ask_launch_blocking(file, wanted)
+                ask_launch_blocking(view.reader.path, wanted)
+            except FileNotFoundError:
+                continue  # it has just ended
             except (OSError, StatsError) as error:  # another user's, or just gone
                 raise HTTPException(403, str(error)) from None
             asked.append({"pid": view.info.pid, "launch_blocking": wanted})
@@ -459,20 +459,15 @@ def _trace(pids: list[int], seconds: float, form: str) -> bytes:
         return file.read_bytes()
 
 
-def _pending(
-    process: dict[str, Any], stream: dict[str, Any], limit: int
-) -> dict[str, Any]:
-    """Return the task at the head by name, those behind it by number."""
-    first, end = stream["retired"], stream["submitted"]
-    tasks: list[dict[str, Any]] = [
-        {"task": number} for number in range(first, min(end, first + limit))
-    ]
-    if tasks:
-        waits = {edge["from"]: edge["to"] for edge in process["waits_for"]}
-        tasks[0] |= {
-            "op": stream["running"],
-            "age_s": stream["age_s"],
-            "waits_for": waits.get(stream["name"]),
-        }
-    identity = {"id": process["id"], "pid": process["pid"]}
-    return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}
+def ask_launch_blocking(segment: Path, wanted: bool) -> None:
+    """Ask a process to wait for each task it launches, or not to.
+
+    The process notices within 16 tasks of any of its streams.
+    """
+    StatsReader(segment).close()  # raises StatsError for another layout
+    at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
+    file = UntrustedFile(segment, writable=True)
+    try:
+        file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
+    finally:
+        file.close()

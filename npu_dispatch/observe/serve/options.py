@@ -6,15 +6,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "KEPT_SECONDS",
-    "ServiceConfig",
-    "check_name",
-    "check_token",
-    "in_url",
-    "listen",
-]
-
 _SHORTEST_TOKEN = 16
 _BACKLOG = 128
 KEPT_SECONDS = 1.0  # of answers over HTTP; scrapers come less often

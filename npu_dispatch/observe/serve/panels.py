@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ROWS", "VERDICTS", "Panel"]
-
 # What each verdict is on the chart of verdicts: the worst has the highest number.
 VERDICTS = {
     "idle": (0, "text"),

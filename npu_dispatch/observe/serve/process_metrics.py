@@ -16,14 +16,11 @@ from prometheus_client.samples import Exemplar
 
 from npu_dispatch.config import Config
 from npu_dispatch.observe.judge.verdict import KINDS
-from npu_dispatch.observe.segment import DeviceStats, Histogram, OpCost
-from npu_dispatch.observe.segment.clock import unix_offset_ns
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.script_name import name_of
+from npu_dispatch.observe.segment.system import unix_offset_ns
+from npu_dispatch.observe.segment.values import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
-
-__all__ = ["More", "add_process"]
 
 _S = 1e9
 _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
@@ -80,7 +77,6 @@ class More(NamedTuple):
 
     verdict: str  # its kind
     ops: Sequence[OpCost]  # the series to show
-    collectives: Sequence[CollectiveTotal]
     # Tasks of the histogram "latency" or "queued" of a device and stream.
     exemplars: Callable[[int, int, str], Sequence[Exemplar]]
 
@@ -122,7 +118,7 @@ def add_process(
     )
     base = _labels(who, None, None)
     _add_whole(out, view, more, base)
-    for total in more.collectives:
+    for total in view.totals:
         _add_collective(out, base, total)
     used = [s for s in view.streams if s.stats.submitted]
     offset = unix_offset_ns() / _S
@@ -160,7 +156,7 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     labels = Labels(
         base,
         pid=str(info.pid),
-        name=name_of(info),
+        name=info.name,
         user=view.user,
         world_size=info.world_size,
         version=info.package,

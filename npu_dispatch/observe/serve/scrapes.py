@@ -18,21 +18,19 @@ from prometheus_client.samples import Exemplar
 import npu_dispatch
 from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
-from npu_dispatch.observe.segment import LAYOUT_VERSION, OpCost, StatsReader
-from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.observe.segment.collectives import read_totals
+from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment.layout import LAYOUT_VERSION
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.serve.families import Families, Labels
+from npu_dispatch.observe.segment.system import unix_offset_ns
+from npu_dispatch.observe.segment.values import OpCost
+from npu_dispatch.observe.serve.families import Families, Labels, format_for
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import More, add_process
-from npu_dispatch.observe.serve.render import format_for
 from npu_dispatch.versions import TORCH_VERSION
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-
-__all__ = ["Scrapes", "TopOps"]
 
 _SPAN_SECONDS = 5.0  # a verdict is about at least so long
 _OTHER = "other"
@@ -109,14 +107,14 @@ class Scrapes:
             self._history.note(map(Reading, processes.refresh()))
             yield processes
 
-    def _more(self, view: ProcessView, reader: StatsReader, exemplars: bool) -> More:
+    def _more(self, view: ProcessView, exemplars: bool) -> More:
         before, ops = self._history.before(view), []
         if self._top_ops:
-            top = self._tops.setdefault(reader, TopOps(self._top_ops))
-            ops = top.rows(reader.ops())
-        verdict = judge(before and before.view, view, hang_seconds=self._hang_seconds)
-        shown = partial(_exemplars, reader) if exemplars else lambda *_: ()
-        return More(verdict.kind, ops, read_totals(*reader.behind()), shown)
+            top = self._tops.setdefault(view.reader, TopOps(self._top_ops))
+            ops = top.rows(view.reader.ops())
+        verdict = judge(before, Reading(view), hang_seconds=self._hang_seconds)
+        shown = partial(_exemplars, view.reader) if exemplars else lambda *_: ()
+        return More(verdict.kind, ops, shown)
 
     def families(self, *, exemplars: bool = False) -> list[Metric]:
         start = time.perf_counter()
@@ -124,14 +122,13 @@ class Scrapes:
         with self.refreshed() as processes:
             views = processes.views
             for view in views:
-                if reader := processes.reader(view):
-                    add_process(
-                        out,
-                        view,
-                        self._more(view, reader, exemplars),
-                        ranked=self._ranked,
-                        per_stream=self._per_stream,
-                    )
+                add_process(
+                    out,
+                    view,
+                    self._more(view, exemplars),
+                    ranked=self._ranked,
+                    per_stream=self._per_stream,
+                )
             stale, killed = len(processes.unreadable), processes.killed
         _add_own(out, len(views), stale, killed, start)
         return [*out.all(), *_PROCESS.collect()]

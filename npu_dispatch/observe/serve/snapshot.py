@@ -9,29 +9,16 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.observe.judge.rates import (
-    Reading,
-    key,
-    late_waits,
-    seconds,
-    since,
-    stream_rates,
-    streams_of,
-    sync_rates,
-)
-from npu_dispatch.observe.judge.verdict import (
-    attention,
-    cycles,
-    judge,
-    waits_for,
-)
-from npu_dispatch.observe.segment import Histogram, SiteWaits, StatsReader, StreamStats
-from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.judge import rates, verdict as verdicts
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
-from npu_dispatch.observe.segment.script_name import name_of
-from npu_dispatch.stream_names import stream_name
-
-__all__ = ["point", "process_values", "stacks"]
+from npu_dispatch.observe.segment.system import unix_ns
+from npu_dispatch.observe.segment.values import (
+    Histogram,
+    SiteWaits,
+    StreamStats,
+    picked,
+)
+from npu_dispatch.words import stream_name
 
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -44,12 +31,9 @@ def _host_waits(view: ProcessView) -> list[dict[str, Any]]:
     """Return the host threads that wait now, the longest wait first."""
     return [
         {
-            "thread": wait.thread,
+            **picked(wait, "thread reason at until"),
             "main": wait.thread == view.info.pid,
-            "reason": wait.reason,
-            "at": wait.at,
             "stream": stream_name(wait.device, wait.stream),
-            "until": wait.until,
             "age_s": wait.ns / 1e9,
         }
         for wait in view.host_waits
@@ -71,8 +55,7 @@ def _octaves(histogram: Histogram) -> list[int]:
 
 def _line(site: SiteWaits, ns: int, elapsed: float) -> dict[str, Any]:
     return {
-        "at": site.at,
-        "reason": site.reason,
+        **picked(site, "at reason"),
         "share": ns / 1e9 / elapsed,
         "count": site.waits,
         "seconds": site.wait_ns / 1e9,
@@ -80,46 +63,32 @@ def _line(site: SiteWaits, ns: int, elapsed: float) -> dict[str, Any]:
 
 
 def process_values(
-    earlier: Reading | None, reading: Reading, hang_seconds: float
+    earlier: rates.Reading | None, reading: rates.Reading, hang_seconds: float
 ) -> dict[str, Any]:
     """Return one process; rates and percentiles are of the time since `earlier`."""
     before, now = earlier and earlier.view, reading.view
-    lines_before = earlier.lines if earlier else ()
-    rates = stream_rates(before, now)
-    old = streams_of(before)
-    verdict = judge(
-        before,
-        now,
-        hang_seconds=hang_seconds,
-        lines_before=lines_before,
-        lines=reading.lines,
-        ops=reading.ops,
-    )
+    by_stream = rates.stream_rates(before, now)
+    old = rates.streams_of(before)
+    verdict = verdicts.judge(earlier, reading, hang_seconds=hang_seconds)
     used = [s for s in now.streams if s.stats.submitted]
-    launch = [since(s.stats, old.get(key(s)), "launch_ns") for s in used]
-    latency = [since(s.stats, old.get(key(s)), "latency_ns") for s in used]
-    edges = waits_for(now)
-    syncs = sync_rates(before, now)
+    launch = [rates.since(s.stats, old.get(rates.key(s)), "launch_ns") for s in used]
+    latency = [rates.since(s.stats, old.get(rates.key(s)), "latency_ns") for s in used]
+    edges = verdicts.waits_for(now)
+    syncs = rates.sync_rates(before, now)
     values: dict[str, Any] = {
-        "id": now.id,
+        **picked(now, "id tick user rank world_size"),
+        **picked(now.info, "pid name local_rank job_id pod"),
         "time": unix_ns(int(now.tick * 1e9)) / 1e9,
-        "tick": now.tick,
         "began": now.info.monotonic_ns / 1e9,
-        "pid": now.info.pid,
-        "name": name_of(now.info),
-        "user": now.user,
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
-        "attention": attention(verdict.kind),
-        "rank": now.rank,
-        "local_rank": now.info.local_rank,
-        "world_size": now.world_size,
-        "job_id": now.info.job_id,
-        "pod": now.info.pod,
+        "attention": verdicts.attention(verdict.kind),
         "verdict": verdict._asdict(),
-        "launches_per_s": sum(rate.launches for rate in rates.values()),
+        "launches_per_s": sum(rate.launches for rate in by_stream.values()),
         "launch_us": _quantiles_us(Histogram.total(launch)) if launch else None,
         "latency_octaves": _octaves(Histogram.total(latency)) if latency else [],
-        "streams": [_stream_values(s, old.get(key(s)), now.tick, rates) for s in used],
+        "streams": [
+            _stream_values(s, old.get(rates.key(s)), now.tick, by_stream) for s in used
+        ],
         "syncs": {
             reason: {
                 "share": rate,
@@ -131,8 +100,8 @@ def process_values(
         },
         # Those that cost most lately come first.
         "lines": [
-            _line(site, ns, seconds(before, now))
-            for site, ns in late_waits(lines_before, reading.lines)[:_MOST_LINES]
+            _line(site, ns, rates.seconds(before, now))
+            for site, ns in rates.late_waits(earlier, reading)[:_MOST_LINES]
         ],
         "waiting": _host_waits(now),
         "errors": [
@@ -173,37 +142,28 @@ def process_values(
         "waits_for": [
             {"from": stream_name(*a), "to": stream_name(*b)} for a, b in edges.items()
         ],
-        "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
+        "cycles": [
+            [stream_name(*s) for s in circle] for circle in verdicts.cycles(edges)
+        ],
     }
     return values | {"trend": _trend(values)}
 
 
 def _stream_values(
-    stream: StreamView, before: StreamStats | None, now: float, rates: Any
+    stream: StreamView, before: StreamStats | None, now: float, by_stream: Any
 ) -> dict[str, Any]:
     s = stream.stats
-    rate = rates[key(stream)]
+    rate = by_stream[rates.key(stream)]
     return {
         "name": stream_name(s.device, s.stream),
-        "device": s.device,
-        "stream": s.stream,
-        "state": stream.state,
-        "depth": s.depth,
-        "depth_max": stream.depth_max,
-        "capacity": s.capacity,
+        **picked(s, "device stream depth capacity submitted retired failed dropped"),
+        **picked(stream, "state depth_max"),
+        **picked(rate, "busy idle starved held"),
         "fill": s.depth / s.capacity if s.capacity else 0.0,
         "launches_per_s": rate.launches,
         "retired_per_s": rate.retired,
-        "busy": rate.busy,
-        "idle": rate.idle,
-        "starved": rate.starved,
-        "held": rate.held,
-        "latency_us": _quantiles_us(since(s, before, "latency_ns")),
-        "queued_us": _quantiles_us(since(s, before, "queued_ns")),
-        "submitted": s.submitted,
-        "retired": s.retired,
-        "failed": s.failed,
-        "dropped": s.dropped,
+        "latency_us": _quantiles_us(rates.since(s, before, "latency_ns")),
+        "queued_us": _quantiles_us(rates.since(s, before, "queued_ns")),
         "running": s.running if s.depth and not s.idle else None,
         "running_at": s.running_at if s.depth and not s.idle else None,
         "age_s": None if stream.oldest_queued is None else now - stream.oldest_queued,
@@ -244,20 +204,20 @@ def point(snapshot: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
+def stacks(view: ProcessView) -> dict[str, Any]:
     """Return waiting host threads, each stream's head and last tasks, and lines.
 
     `lines`: how many of the last tasks each line launched, and what the host
     waited there so far.
     """
-    edges = waits_for(view)
+    edges = verdicts.waits_for(view)
     launched: Counter[str] = Counter()
     streams = []
     for stream in view.streams:
         s = stream.stats
-        recent = reader.recent(s.device, s.stream) if reader else []
+        recent = view.reader.recent(s.device, s.stream)
         launched.update(task.at for task in recent if task.at)
-        held = edges.get(key(stream))
+        held = edges.get(rates.key(stream))
         streams.append(
             {
                 "name": stream_name(s.device, s.stream),
@@ -270,20 +230,11 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
                 }
                 if s.depth
                 else None,
-                "recent": [
-                    {
-                        "task": task.task,
-                        "op": task.op,
-                        "at": task.at,
-                        "outcome": task.outcome,
-                    }
-                    for task in recent
-                ],
+                "recent": [task._asdict() for task in recent],
             }
         )
-    waits = reader.waits_by_site() if reader else []
     lines = {at: {"at": at, "recent_tasks": n} for at, n in launched.most_common()}
-    for site in waits:
+    for site in view.reader.waits_by_site():
         lines.setdefault(site.at, {"at": site.at, "recent_tasks": 0}).update(
             waits=site.waits, wait_seconds=site.wait_ns / 1e9, reason=site.reason
         )
@@ -294,3 +245,22 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
         "streams": streams,
         "lines": list(lines.values()),
     }
+
+
+def pending_tasks(
+    process: dict[str, Any], stream: dict[str, Any], limit: int
+) -> dict[str, Any]:
+    """Return the task at the head by name, those behind it by number."""
+    first, end = stream["retired"], stream["submitted"]
+    tasks: list[dict[str, Any]] = [
+        {"task": number} for number in range(first, min(end, first + limit))
+    ]
+    if tasks:
+        waits = {edge["from"]: edge["to"] for edge in process["waits_for"]}
+        tasks[0] |= {
+            "op": stream["running"],
+            "age_s": stream["age_s"],
+            "waits_for": waits.get(stream["name"]),
+        }
+    identity = {"id": process["id"], "pid": process["pid"]}
+    return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}

@@ -7,10 +7,8 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from npu_dispatch.observe.segment.clock import unix_ns
+from npu_dispatch.observe.segment.system import unix_ns
 from npu_dispatch.observe.serve.families import LATENCY_BOUNDS, Families, Labels
-
-__all__ = ["ROUTE", "Measured", "Telemetry"]
 
 ROUTE = "npu_dispatch.route"  # in a scope: the route's template
 _UNKNOWN = "other"  # for paths of no route, which would be labels without bound

@@ -17,8 +17,6 @@ from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.trace_file import TraceError
 from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
 
-__all__ = ["chrome_json", "load"]
-
 Json = dict[str, Any]
 _ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
 _PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}

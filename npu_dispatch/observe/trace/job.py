@@ -16,8 +16,6 @@ from statistics import median
 
 from npu_dispatch.observe.trace.tracks import Host, Joins, Process, collectives_of
 
-__all__ = ["HostClock", "as_one_job", "clocks_of", "job_lines"]
-
 # Collectives in which each rank needs all others.
 _OF_ALL = {"all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter"}
 _OF_ALL |= {"reduce_scatter_tensor", "barrier"}

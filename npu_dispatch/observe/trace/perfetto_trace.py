@@ -19,8 +19,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
 
-__all__ = ["perfetto"]
-
 _SEQUENCE = 1
 _MONOTONIC = BuiltinClock.BUILTIN_CLOCK_MONOTONIC
 _CLOCKS = {

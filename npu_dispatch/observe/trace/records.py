@@ -19,17 +19,8 @@ from typing import Any
 
 from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
 from npu_dispatch.observe.segment.layout import CALL
-from npu_dispatch.observe.trace.trace_file import (
-    KINDS,
-    MARK_END,
-    MARK_POINT,
-    OUTCOMES,
-    Ring,
-    TraceFile,
-)
+from npu_dispatch.observe.trace import trace_file
 from npu_dispatch.observe.trace.tracks import Call, Lane, Slice, Span, StreamTrack
-
-__all__ = ["PREFIX", "Calls", "spans_of", "stream_track", "to_lanes"]
 
 PREFIX = "hccl:"  # of the names of such tasks
 # The trace's times are made of ticks, by a rate that was measured.
@@ -84,8 +75,8 @@ def _bytes(tensors: Iterable[LoggedTensor]) -> int:
 
 
 def stream_track(
-    file: TraceFile,
-    ring: Ring,
+    file: trace_file.TraceFile,
+    ring: trace_file.Ring,
     records: Any,
     names: Mapping[int, str],
     since_ns: int,
@@ -108,9 +99,11 @@ def stream_track(
                 started=started,
                 ended=ended,
                 depth=depth,
-                outcome=OUTCOMES[outcome],
+                outcome=trace_file.OUTCOMES[outcome],
                 waited_for=(
-                    (device, stream, number) if KINDS[kind] == "wait" else None
+                    (device, stream, number)
+                    if trace_file.KINDS[kind] == "wait"
+                    else None
                 ),
                 line=names.get(line, ""),
                 call=calls.of(
@@ -122,7 +115,7 @@ def stream_track(
 
 
 def spans_of(
-    file: TraceFile, records: Any, names: Mapping[int, str], since_ns: int
+    file: trace_file.TraceFile, records: Any, names: Mapping[int, str], since_ns: int
 ) -> list[Span]:
     """Pair the marks of a trace; leave out what ended before `since_ns`."""
     moments = file.to_ns(records["started"]).tolist()
@@ -142,9 +135,9 @@ def spans_of(
         number, where, device, kind = row[:4]
         # On the host another thread may end a range.
         key = number, device, where if device >= 0 else 0
-        if kind == MARK_POINT:
+        if kind == trace_file.MARK_POINT:
             add(row, moment, moment)
-        elif kind != MARK_END:
+        elif kind != trace_file.MARK_END:
             open_ranges[key].append((moment, row))
         elif open_ranges[key]:
             began, first = open_ranges[key].pop(0)

@@ -18,30 +18,15 @@ from pathlib import Path
 from npu_dispatch.config import for_child
 from npu_dispatch.observe.segment import StatsError, StatsReader, segment_file
 from npu_dispatch.observe.segment.collectives import LoggedCollective
+from npu_dispatch.observe.trace import records
 from npu_dispatch.observe.trace.chrome import chrome_json
 from npu_dispatch.observe.trace.job import as_one_job, job_lines
-from npu_dispatch.observe.trace.records import (
-    Calls,
-    spans_of,
-    stream_track,
-    to_lanes,
-)
 from npu_dispatch.observe.trace.trace_file import (
     NoProcessError,
     TraceError,
     TraceFile,
 )
 from npu_dispatch.observe.trace.tracks import Counter, Host, Process
-
-__all__ = [
-    "NotRecordingError",
-    "Recorder",
-    "of_command",
-    "of_past",
-    "of_process",
-    "of_processes",
-    "save",
-]
 
 # A stream's ring holds 65536 records, so reading it this often loses none below a
 # million tasks a second.
@@ -112,12 +97,12 @@ class Recorder:
         streams, marks = [], []
         with suppress(OSError, StatsError):
             self._read_calls()
-        calls = Calls(self.calls.values())
-        for ring, records in self.file.all_rings():
+        calls = records.Calls(self.calls.values())
+        for ring, found in self.file.all_rings():
             if ring.device < 0:
-                marks += spans_of(self.file, records, names, since_ns)
+                marks += records.spans_of(self.file, found, names, since_ns)
                 continue
-            track = stream_track(self.file, ring, records, names, since_ns, calls)
+            track = records.stream_track(self.file, ring, found, names, since_ns, calls)
             if track.slices:
                 streams.append(track)
         return Process(
@@ -125,7 +110,7 @@ class Recorder:
             self.command or f"process {pid}",
             streams,
             list(self.memory.values()),
-            to_lanes(marks, time.monotonic_ns()),
+            records.to_lanes(marks, time.monotonic_ns()),
             self.rank,
             Host.this(),
         )

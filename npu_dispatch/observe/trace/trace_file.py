@@ -18,20 +18,8 @@ from numpy.typing import NDArray
 
 from npu_dispatch.observe.segment.folders import TRACES, own_file
 from npu_dispatch.observe.segment.layout import WORD, Struct
-from npu_dispatch.observe.segment.proc_stat import lives
+from npu_dispatch.observe.segment.system import lives
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
-
-__all__ = [
-    "KINDS",
-    "MARK_BEGIN",
-    "MARK_END",
-    "MARK_POINT",
-    "OUTCOMES",
-    "Ring",
-    "TraceError",
-    "TraceFile",
-    "trace_path",
-]
 
 KINDS = ("kernel", "wait", "record", "program")
 # Kinds of marks: a range's ends, and a moment by itself.

@@ -18,24 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.observe.segment.clock import unix_offset_ns
-from npu_dispatch.stream_names import stream_title
-
-__all__ = [
-    "Call",
-    "Counter",
-    "Host",
-    "Joins",
-    "Lane",
-    "Process",
-    "Row",
-    "Slice",
-    "Span",
-    "StreamTrack",
-    "began_ns",
-    "collectives_of",
-    "events",
-]
+from npu_dispatch.observe.segment.system import unix_offset_ns
+from npu_dispatch.words import stream_title
 
 Place = tuple[int, int, int, int]  # process, device, stream, position
 

@@ -1,16 +1,12 @@
 // The live page: takes snapshots from api/v1/events and answers: what should I look at?
 
 import { forgetCharts, setSpan } from "./charts.js";
-import { drawCharts } from "./evidence.js";
+import { drawCharts, fillDetails } from "./evidence.js";
 import { follow } from "./feed.js";
-import { ones, straggler } from "./processes.js";
-import { fillDetails } from "./details.js";
-import { fillKeyed, setBar, setText } from "./tables.js";
-import { clock, count, duration, percent, shortener } from "./units.js";
-import { drawHeadline, mark, symbol, withoutKind } from "./verdict.js";
+import { drawHeadline, mark, ones, straggler, symbol, waits, withoutKind } from "./processes.js";
+import { byId, clock, count, duration, fillKeyed, percent, setBar, setText, shortener } from "./tables.js";
 
 const KEPT_S = 600;
-const byId = (id) => document.getElementById(id);
 let history = []; // what is kept of each snapshot, the oldest first
 let newest = null; // the snapshot
 let heard = 0; // when it came, on the browser's own monotonic clock
@@ -34,7 +30,6 @@ function choice(all) {
 
 function rowOf(one) {
   const { process, verdict } = one;
-  const waits = process && Object.values(process.trend.waits).reduce((a, b) => a + b, 0);
   return { key: one.key, cells: [
     (cell) => drawButton(cell, one),
     (cell) => {
@@ -43,7 +38,7 @@ function rowOf(one) {
       cell.title = withoutKind(verdict);
     },
     process ? (cell) => setBar(cell, process.trend.device) : "",
-    process ? percent(waits) : "",
+    process ? percent(waits(process)) : "",
     process ? count(process.launches_per_s) : "",
     process ? count(process.streams.reduce((sum, s) => sum + s.depth, 0)) : "",
   ] };

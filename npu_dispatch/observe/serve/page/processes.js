@@ -1,7 +1,7 @@
-// Who is shown, in which order, and which rank keeps the others waiting.
+// Who is shown, in which order, which rank keeps the others waiting, and what a verdict
+// looks like.
 
-import { clock, percent } from "./units.js";
-import { withoutKind } from "./verdict.js";
+import { byId, clock, percent, setText } from "./tables.js";
 
 const WAITS = 0.25; // a rank waits for this share of the time, or more
 const MOST_KILLED = 3; // that are shown
@@ -13,7 +13,7 @@ function title({ name, user, rank, pid }, several) {
     ...(several ? [`user ${user}`] : [])].join(", ");
 }
 
-function waits({ trend }) {
+export function waits({ trend }) {
   return Object.values(trend.waits).reduce((sum, share) => sum + share, 0);
 }
 
@@ -57,4 +57,74 @@ export function ones({ processes, killed }, slow) {
   }));
   return [...dead, ...living].sort((a, b) => a.attention - b.attention
     || Number(a.rank) - Number(b.rank));
+}
+
+// A symbol, a word and a colour for each kind of verdict.
+const KINDS = {
+  killed: ["†", "the process is gone"],
+  stopped: ["■", "a signal or a debugger has stopped it"],
+  hung: ["×", "no progress"],
+  failed: ["!", "a stream refuses work"],
+  blocked: ["‖", "Python waits for the device"],
+  waiting: ["←", "collectives wait for other ranks"],
+  held: ["↔", "streams wait for one another"],
+  "launch-bound": ["»", "the device waits for launches"],
+  "host-bound": ["≡", "Python does other work than launching"],
+  "device-bound": ["✓", "the device is the limit, as it should be"],
+  quiet: ["…", "nothing launched of late"],
+  idle: ["–", "nothing launched"],
+};
+
+export function symbol(kind) {
+  return KINDS[kind]?.[0] ?? "?";
+}
+
+// A symbol and the word. The element keeps its colour in --shade.
+export function mark(element, kind) {
+  element.style.setProperty("--shade", `var(--${kind})`);
+  setText(element.querySelector(".mark"), symbol(kind));
+  setText(element.querySelector(".word"), kind);
+}
+
+let said = "";
+
+// `one`: { who, verdict }; `place`: at as it is shown.
+export function drawHeadline(one, place) {
+  const box = byId("headline");
+  box.hidden = !one;
+  if (!one) {
+    said = "";
+    return;
+  }
+  const { kind, text, action } = one.verdict;
+  const part = (name) => box.querySelector(name);
+  mark(box, kind);
+  setText(part(".meaning"), KINDS[kind]?.[1] ?? "");
+  setText(part("#who"), one.who);
+  setText(part(".text"), withoutKind(one.verdict));
+  part(".at").hidden = !place;
+  setText(part(".at code"), place);
+  part(".at code").title = one.verdict.at;
+  part(".action").hidden = !action;
+  setCode(part(".action span"), action);
+  // Screen readers hear of a change of kind, and not each second of new figures.
+  if (said !== `${one.who}: ${kind}`) {
+    said = `${one.who}: ${kind}`;
+    byId("said").textContent = `${said}. ${text}`;
+  }
+}
+
+export function withoutKind({ kind, text }) {
+  return text.startsWith(`${kind}: `) ? text.slice(kind.length + 2) : text;
+}
+
+// What is between backticks is something to type.
+function setCode(element, text) {
+  if (element.dataset.text === text) return;
+  element.dataset.text = text;
+  element.replaceChildren(...text.split("`").map((part, i) => {
+    const piece = document.createElement(i % 2 ? "code" : "span");
+    piece.textContent = part;
+    return piece;
+  }));
 }

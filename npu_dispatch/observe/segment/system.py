@@ -1,30 +1,29 @@
-"""Readers of /proc/PID/stat, for processes and for threads.
+"""What the kernel says of processes and threads, and moments as dates.
 
-They are not psutil's, whose moment of a process's start moves when somebody sets the
-clock. Its import takes 20 ms, too, a third of what `npu-dispatch ps` needs.
+/proc/PID/stat is read here and not by psutil, whose moment of a process's start moves
+when somebody sets the clock. Its import takes 20 ms, too, a third of what `npu-dispatch
+ps` needs.
+
+Readings carry the machine's monotonic time, which no administrator and no time
+server can step. A date is made of one only where people or Prometheus see it.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-
-__all__ = [
-    "core_wait_ns",
-    "has_ended",
-    "is_here",
-    "is_stopped",
-    "lives",
-    "pid_namespace",
-    "process_start",
-    "stack_start",
-    "stat_fields",
-]
 
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
 _STATE, _START, _STACK = 0, 19, 25
 _ENDED = (b"", b"Z", b"X")
+# Both clocks are slewed alike, so the offset changes only when the date is set or
+# the machine was suspended. Anything smaller is the error of reading one after the
+# other, and must not move: a moment that has not changed has one date.
+_LEAST_STEP_NS = 1_000_000
+_TRIES = 3
+_known_ns: int | None = None
 
 
 def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
@@ -122,3 +121,30 @@ def lives(pid: int, start: int, namespace: int) -> bool | None:
         return process_start(pid) == start
     except OSError:
         return None
+
+
+def _read_offset_ns() -> tuple[int, int]:
+    """Return by how much a reading may be wrong, and the offset that it gives."""
+    before, date, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    return after - before, date - (before + after) // 2
+
+
+def unix_offset_ns() -> int:
+    """Return what to add to a moment of CLOCK_MONOTONIC for one since 1970.
+
+    It is the same at each call until the date is set or the machine was suspended.
+    """
+    global _known_ns
+    # The thread may be stopped in the middle of a reading: the shortest one counts.
+    _, now = min(_read_offset_ns() for _ in range(_TRIES))
+    if _known_ns is None or abs(now - _known_ns) >= _LEAST_STEP_NS:
+        _known_ns = now
+    return _known_ns
+
+
+def unix_ns(monotonic_ns: int) -> int:
+    """Return a moment of CLOCK_MONOTONIC in nanoseconds since 1970, as of today.
+
+    Before the last suspend of the machine it is too late by how long that took.
+    """
+    return unix_offset_ns() + monotonic_ns
