@@ -1,5 +1,6 @@
 """The suites of others: where each comes from, and how it is run on a device."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -94,9 +95,15 @@ def _cts_shards(device: str) -> list[Shard]:
     return shards
 
 
+def _for_cpu(test: str) -> str:
+    """Return the test's name with cpu for npu; "inputs" has no device's name."""
+    test = re.sub("PRIVATEUSE1|NPU", "CPU", test)
+    return re.sub("privateuse1|(?<![a-z])npu(?![a-z])", "cpu", test)
+
+
 def _cts_on_cpu(test: str) -> str:
     # On cpu these take all memory of the machine.
-    return "" if "torchcts/memory/" in test else test.replace("npu", "cpu")
+    return "" if "torchcts/memory/" in test else _for_cpu(test)
 
 
 def _debian_archive() -> str:
@@ -191,18 +198,6 @@ def _torch_shards(device: str) -> list[Shard]:
     ]
 
 
-_NAMES = (
-    *(("PRIVATEUSE1", "CPU"), ("privateuse1", "cpu")),
-    *(("NPU", "CPU"), ("npu", "cpu")),
-)
-
-
-def _torch_on_cpu(test: str) -> str:
-    for ours, cpu in _NAMES:
-        test = test.replace(ours, cpu)
-    return test
-
-
 SUITES = (
     Suite(
         "TorchCTS",
@@ -218,6 +213,6 @@ SUITES = (
         "Debian, source package `pytorch`",
         _prepare_torch,
         _torch_shards,
-        _torch_on_cpu,
+        _for_cpu,
     ),
 )
