@@ -27,6 +27,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
 from npu_dispatch.observe.segment import OFFSETS, Histogram
+from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.families import Families, Labels
 from npu_dispatch.observe.serve.render import format_for
@@ -148,8 +149,8 @@ def test_names_kinds_and_labels_are_those_of_the_table(
     assert found.keys() - wanted.keys() == {"process"}
 
 
-# Of groups, of operators with --ops, and of living threads.
-ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)"
+# Of groups, of operators with --ops, of living threads, and of lines.
+ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*killed_"
 
 
 def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, ghost):
@@ -167,6 +168,22 @@ def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, 
 
     assert exported - named == set()
     assert [n for n in named - exported if not re.match(ELSEWHERE, n)] == []
+
+
+def test_who_was_killed_is_told_once_also_where_two_containers_have_its_pid(
+    write_segment, ghost
+):
+    for name in (f"{ghost}{SUFFIX}", f"{ghost}-5{SUFFIX}"):
+        folder = write_segment(ghost, {}, rank="3", command=b"python\0train.py")
+        (folder / str(ghost)).rename(folder / name)
+    with Processes(directory=folder) as processes:
+        found = Scrapes(processes, ranked=True).families()
+
+    [killed] = [f for f in found if f.name.endswith("_exporter_killed_process")]
+    [sample] = killed.samples
+    user = sample.labels["user"]
+    who = {"pid": str(ghost), "name": "train.py", "user": user, "rank": "3"}
+    assert sample.labels == who
 
 
 def test_text_and_openmetrics_have_the_same_series(write_segment, ghost):
