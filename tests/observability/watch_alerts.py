@@ -76,7 +76,9 @@ def patience(name: str, rules: dict[str, dict[str, Any]]) -> float:
     What was there at any time, however long ago, it need not wait for.
     """
     rule = rules[name]
-    waits = re.sub(r"last_over_time\([^[]*\[\w+", "", rule["expr"])
+    waits = re.sub(
+        r"(last_over_time|max_over_time\(timestamp)\([^[]*\[\w+", "", rule["expr"]
+    )
     own = max((seconds(r) for r in re.findall(r"\[(\w+)", waits)), default=0)
     parts = [patience(p, rules) for p in rules if ":" in p and p in rule["expr"]]
     return seconds(rule.get("for", "0s")) + own + max([_SCRAPES_S, *parts])
