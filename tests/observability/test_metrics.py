@@ -50,7 +50,8 @@ counter device,stream: tasks_enqueued enqueue_blocked enqueue_blocked_seconds
     stream_busy_seconds stream_idle_starved_seconds
 counter device,status,stream: tasks_completed
 counter device,reason,stream: tasks_bypassed
-histogram device: launch_overhead_seconds queue_wait_seconds task_latency_seconds
+histogram device: launch_overhead_seconds launch_sampled_seconds queue_wait_seconds
+    task_latency_seconds
 histogram device,kind: task_duration_seconds
 counter cause,device,stream: stream_wait_seconds
 counter device: events_created events_recorded sanitizer_overhead_seconds memory_alloc
@@ -68,7 +69,8 @@ gauge kind: process_verdict
 """
 # With --per-stream.
 PER_STREAM = """
-histogram device,stream: launch_overhead_seconds queue_wait_seconds task_latency_seconds
+histogram device,stream: launch_overhead_seconds launch_sampled_seconds
+    queue_wait_seconds task_latency_seconds
 histogram device,kind,stream: task_duration_seconds
 gauge device,stream: stream_inflight_tasks
 counter device,how,stream: consumer_wakeups
