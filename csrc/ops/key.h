@@ -272,7 +272,7 @@ class Key {
   std::unique_ptr<Key> deeper_;  // the next key, made at first use of this one
   bool nested_ = false;
   std::unique_ptr<Key> aside_;  // `deeper_` while the next call will be timed
-  uint64_t entered_ = 0;  // ticks() at the entry of a call that is timed; else 0
+  uint64_t entered_ = 0;        // ticks() at the entry of a timed call; else 0
 };
 
 // A key of the calling thread for one call. Making room in memory or in a queue
