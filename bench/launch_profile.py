@@ -75,7 +75,8 @@ LAYERS = {
     "call_site": r"npu::.*(call_site|hash_python_stack)",
     "encode": r"npu::(Key|Words|PlanTable)|npu::.*(describe|hash_of|plan_table|relate)"
     r"|npu::.*(call_|unrecorded|is_recorded|needs_autograd|launch_known|launch_threads)",
-    "queue": r"npu::.*(Stream|Ring|launch$|current_stream|Parking|copy_inline)",
+    "queue": r"npu::.*(Stream|Ring|launch$|current_stream|Parking|copy_inline)"
+    r"|npu::.*time_calls",
     "allocator": r"npu::.*(llocator|allocate|[Bb]lock|Pool)|^libc\.so.*(alloc|free)"
     r"|operator (new|delete)|posix_memalign|floor.*(give|take)|c10::.*Allocator",
     "tensor": r"TensorImpl|StorageImpl|intrusive_ptr|npu::.*(make_|wrap)|floor.*make"

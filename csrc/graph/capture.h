@@ -118,7 +118,7 @@ class Capture final : public TaskSink {
   uint64_t generation_ = 0;
   std::shared_ptr<Group> group_;  // that is under way
   const Stream* group_stream_ = nullptr;
-  Task task_;
+  Task task_{};
   std::vector<uint64_t> words_;
   CaptureFailure failure_ = CaptureFailure::kCount;  // none
   bool incomplete_ = false;                          // a task could not be kept

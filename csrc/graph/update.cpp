@@ -107,7 +107,7 @@ class Collector final : public TaskSink {
     update->calls.push_back(std::move(call));
   }
 
-  Task task_;
+  Task task_{};
   std::vector<uint64_t> words_;
 };
 

@@ -271,6 +271,8 @@ class Key {
   Key** free_ = nullptr;         // where the thread's next free key is noted
   std::unique_ptr<Key> deeper_;  // the next key, made at first use of this one
   bool nested_ = false;
+  std::unique_ptr<Key> aside_;  // `deeper_` while the next call will be timed
+  uint64_t entered_ = 0;        // ticks() at the entry of a timed call; else 0
 };
 
 // A key of the calling thread for one call. Making room in memory or in a queue
@@ -284,6 +286,14 @@ class KeyScope {
 
   // Whether another call of this thread is under way.
   bool nested() const { return key.nested_; }
+
+  // ticks() at the entry of the key's call where it is timed; else 0.
+  static uint64_t entered(const Key& key) { return key.entered_; }
+  // Has the thread's next call with this key timed, by way of enter()'s slow
+  // path, so that other calls do not ask whether they are timed.
+  static void time_next(Key& key) {
+    if (key.deeper_) key.aside_ = std::move(key.deeper_);
+  }
 
   Key& key;
 

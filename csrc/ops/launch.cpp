@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/engine/engine.h"
 #include "csrc/ops/plan.h"
@@ -49,7 +50,18 @@ void draw(Key& key, const Stream& stream,
   key.words.set(key.random_word + 1, seed.offset);
 }
 
-void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
+// Counts a call that is timed, and has the one after a sampled task timed. A
+// call that runs its task, or is captured, queues nothing.
+[[gnu::noinline, gnu::cold]] void time_calls(Stream& stream, Key& key,
+                                             const Submission& s) {
+  const uint64_t entered = KeyScope::entered(key);
+  if (entered && !stream.waits_for_each_task() && !stream.sink())
+    stream.block().call_ns.add_shared(
+        ticks_to_ns(ticks_between(entered, ticks())));
+  if (is_sampled(s.position)) KeyScope::time_next(key);
+}
+
+void launch(Stream& stream, Plan& plan, Key& key, at::Tensor* outs) {
   uint32_t n_outs = 0;
   for (const OutSpec& spec : plan.outs) {
     if (spec.defined) [[likely]]
@@ -70,7 +82,10 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
     if (outs[i].defined())
       *to++ = reinterpret_cast<uint64_t>(
           outs[i].unsafeGetTensorImpl()->mutable_data());
+  const bool timed = (KeyScope::entered(key) | s.task->stamp) != 0;
   stream.commit(s);
+  if (timed) [[unlikely]]
+    time_calls(stream, key, s);
   stream.after_commit(s);
 }
 
@@ -104,10 +119,17 @@ Key& KeyScope::enter() {
   if (!key || !key->deeper_) [[unlikely]] {
     thread_local ThreadState state;
     if (!key) key = &state.first;
+    if (key->aside_) {
+      key->deeper_ = std::move(key->aside_);
+      key->entered_ = ticks();
+      next_key_ = key->deeper_.get();
+      return *key;
+    }
     key->free_ = &next_key_;
     key->nested_ = key != &state.first;
     key->deeper_ = std::make_unique<Key>();
   }
+  key->entered_ = 0;
   next_key_ = key->deeper_.get();
   return *key;
 }

@@ -69,7 +69,7 @@ std::map<std::string, size_t> layout() {
            errors, depth, queued_ns, latency_ns, run_ns, capturing, bypassed,
            drains, drain_ns, queued_exemplars, latency_exemplars, recent,
            failure, tail, full_waits, full_wait_ns, full_waiting,
-           full_waiting_from, deferred_bytes, launch_ns),
+           full_waiting_from, deferred_bytes, call_ns, launch_ns),
       EACH(FIELD, NameEntry, key, text)};
 }
 

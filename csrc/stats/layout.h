@@ -19,7 +19,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 15;
+inline constexpr uint32_t kLayoutVersion = 16;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -273,8 +273,7 @@ struct StreamBlock {
   Counter held_by;     // that stream: 1 + id + (device << 32); 0: none
   Counter held_until;  // how many tasks that stream has to retire
   Counter woken_ns;    // CLOCK_MONOTONIC, when the launcher was last woken
-  // CLOCK_MONOTONIC, when the task was queued that was taken last of those
-  // whose times are taken.
+  // CLOCK_MONOTONIC, when the newest timed task that was taken was queued.
   Counter head_queued_ns;
   Counter errors[kErrorCodes];  // errors that made the stream fail, by npu_code
   Counter capturing;  // 1 while tasks go to a graph; the capturing thread's
@@ -290,7 +289,8 @@ struct StreamBlock {
   // Host waits for everything that the stream had been given.
   Counter drains[int(WaitReason::kCount)];
   Counter drain_ns[int(WaitReason::kCount)];
-  TimeHistogram launch_ns;  // from begin() to commit(), on the caller
+  TimeHistogram call_ns;    // from an operator's entry until its task is queued
+  TimeHistogram launch_ns;  // of that, from begin() to commit()
 
   // Written by the launcher.
   alignas(kCacheLine) TimeHistogram queued_ns;  // claimed to taken

@@ -227,7 +227,7 @@ def is_fed(found: Mapping[Key, Any], name: str, labels: dict[str, str]) -> bool:
 # What has counted something at the end, under some labels or under each of these.
 AFTERWARDS = """
 any: tasks_enqueued enqueue_blocked enqueue_blocked_seconds launch_overhead_seconds
-    queue_wait_seconds task_latency_seconds stream_busy_seconds
+    launch_sampled_seconds queue_wait_seconds task_latency_seconds stream_busy_seconds
     stream_idle_starved_seconds queue_capacity last_completion_timestamp_seconds
     consumer_cpu_seconds consumer_heartbeat_timestamp_seconds stream_error_state
     events_created events_recorded events_pending memory_allocated_bytes

@@ -26,6 +26,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
+from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.values import Histogram
@@ -49,7 +50,8 @@ counter device,stream: tasks_enqueued enqueue_blocked enqueue_blocked_seconds
     stream_busy_seconds stream_idle_starved_seconds
 counter device,status,stream: tasks_completed
 counter device,reason,stream: tasks_bypassed
-histogram device: launch_overhead_seconds queue_wait_seconds task_latency_seconds
+histogram device: launch_overhead_seconds launch_sampled_seconds queue_wait_seconds
+    task_latency_seconds
 histogram device,kind: task_duration_seconds
 counter cause,device,stream: stream_wait_seconds
 counter device: events_created events_recorded sanitizer_overhead_seconds memory_alloc
@@ -67,7 +69,8 @@ gauge kind: process_verdict
 """
 # With --per-stream.
 PER_STREAM = """
-histogram device,stream: launch_overhead_seconds queue_wait_seconds task_latency_seconds
+histogram device,stream: launch_overhead_seconds launch_sampled_seconds
+    queue_wait_seconds task_latency_seconds
 histogram device,kind,stream: task_duration_seconds
 gauge device,stream: stream_inflight_tasks
 counter device,how,stream: consumer_wakeups
@@ -148,8 +151,8 @@ def test_names_kinds_and_labels_are_those_of_the_table(
     assert found.keys() - wanted.keys() == {"process"}
 
 
-# Of groups, of operators with --ops, and of living threads.
-ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)"
+# Of groups, of operators with --ops, of living threads, and of lines.
+ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*killed_"
 
 
 def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, ghost):
@@ -167,6 +170,22 @@ def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, 
 
     assert exported - named == set()
     assert [n for n in named - exported if not re.match(ELSEWHERE, n)] == []
+
+
+def test_who_was_killed_is_told_once_also_where_two_containers_have_its_pid(
+    write_segment, ghost
+):
+    for name in (f"{ghost}{SUFFIX}", f"{ghost}-5{SUFFIX}"):
+        folder = write_segment(ghost, {}, rank="3", command=b"python\0train.py")
+        (folder / str(ghost)).rename(folder / name)
+    with Processes(directory=folder) as processes:
+        found = Scrapes(processes, ranked=True).families()
+
+    [killed] = [f for f in found if f.name.endswith("_exporter_killed_process")]
+    [sample] = killed.samples
+    user = sample.labels["user"]
+    who = {"pid": str(ghost), "name": "train.py", "user": user, "rank": "3"}
+    assert sample.labels == who
 
 
 def test_text_and_openmetrics_have_the_same_series(write_segment, ghost):

@@ -10,6 +10,8 @@ from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.judge.verdict import judge
 from npu_dispatch.observe.segment import segment_file
 from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.scrapes import Scrapes
+from npu_dispatch.words import short
 
 FAILS = """
 import sys, torch
@@ -40,6 +42,16 @@ OTHER = "print('other'); input()"
 SAME = "import torch; torch.ones(2, device='npu').sum().item(); print('other'); input()"
 
 
+def lines(scrapes: Scrapes) -> dict[str, set[tuple[str | None, str]]]:
+    """Return the kinds and lines of each metric that has lines."""
+    found: dict[str, set[tuple[str | None, str]]] = {}
+    for sample in (s for metric in scrapes.families() for s in metric.samples):
+        if "line" in sample.labels and "killed" not in sample.name:
+            at = sample.labels.get("kind"), sample.labels["line"]
+            found.setdefault(sample.name, set()).add(at)
+    return found
+
+
 def test_a_failed_stream_says_why_and_at_which_line(trainer):
     program = trainer(FAILS)
     assert program.line() == "failed"
@@ -55,8 +67,16 @@ def test_a_failed_stream_says_why_and_at_which_line(trainer):
         [line] = [x for x in dump_lines(view) if "failed" in x]
         assert line.endswith(f"{stream.failure}, launched at {stream.failure_at}")
 
+        line = short(stream.failure_at)
+        scrapes = Scrapes(processes, ranked=False)
+        assert lines(scrapes) == {
+            "npu_dispatch_process_line_info": {("failed", line)},
+            "npu_dispatch_stream_error_state": {(None, line)},
+        }
+
         program.say("")
         assert program.line() == "cleared"
+        assert lines(scrapes) == {}
         [view] = processes.refresh()
         assert {(s.stats.state, s.stats.failure) for s in view.streams} == {
             ("running", "")

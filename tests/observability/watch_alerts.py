@@ -5,9 +5,10 @@
 
 A Prometheus scrapes an exporter every 15 seconds, as the shipped configuration says.
 While the programs of WELL run for --minutes, no alert may fire. Then each fault is
-planted, and its alerts must fire within the time that their rules ask for. Prints a
-line of JSON for each change of an alert, and one with what came of it; the exit status
-is 0 if all of that was so.
+planted, and its alerts must fire within the time that their rules ask for, and no
+others. Each must name the process, its script, and the line where it is known. Prints a
+line of JSON for each change of an alert, a table, and a line of JSON with what came of
+it; the exit status is 0 if all of that was so.
 
 It has a /dev/shm of its own, so that it sees its own processes only.
 """
@@ -40,6 +41,15 @@ from prometheus_server import Prometheus, exported, serving  # noqa: E402
 
 _STEP_S = 2.0
 _SCRAPES_S = 60.0  # so long until a reading is in a rate, and a rule has seen it
+# Alerts whose description has a line of the program.
+_WITH_LINE = {
+    "NpuAsyncError",
+    "NpuHostBlocked",
+    "NpuProcessHung",
+    "NpuProcessKilled",
+    "NpuStreamPoisoned",
+    "NpuTrainerQuiet",
+}
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _PRIVATE = "mount -t tmpfs -o size=512m tmpfs /dev/shm || exit 1"
 
@@ -66,7 +76,9 @@ def patience(name: str, rules: dict[str, dict[str, Any]]) -> float:
     What was there at any time, however long ago, it need not wait for.
     """
     rule = rules[name]
-    waits = re.sub(r"last_over_time\([^[]*\[\w+", "", rule["expr"])
+    waits = re.sub(
+        r"(last_over_time|max_over_time\(timestamp)\([^[]*\[\w+", "", rule["expr"]
+    )
     own = max((seconds(r) for r in re.findall(r"\[(\w+)", waits)), default=0)
     parts = [patience(p, rules) for p in rules if ":" in p and p in rule["expr"]]
     return seconds(rule.get("for", "0s")) + own + max([_SCRAPES_S, *parts])
@@ -117,6 +129,14 @@ class Programs:
                 return name
         return ""
 
+    def named_in(self, name: str, text: str, *, line: bool) -> bool:
+        """Return whether a text has the PID and the script of a program."""
+        if name not in self.running:
+            return True
+        script = f"{name}.py"
+        who = f"{script} (PID {self.running[name].pid}"
+        return who in text and (not line or f"{script}:" in text)
+
     def end(self) -> None:
         for process in self.running.values():
             process.kill()
@@ -131,7 +151,8 @@ class Watch:
         self._prometheus, self._programs = prometheus, programs
         self._states: dict[str, tuple[str, dict[str, str], str]] = {}
         self.fired: dict[tuple[str, str], float] = {}  # alert, program: first moment
-        self.pending: set[str] = set()
+        self.texts: dict[tuple[str, str], str] = {}
+        self.pending: set[tuple[str, str]] = set()
 
     def look(self) -> None:
         """Print each alert that is new, has begun to fire, or is over."""
@@ -143,12 +164,13 @@ class Watch:
             program = self._programs.name_of(labels.get("process", ""))
             now[key] = state, labels, program
             if known is None or known[0] != state:
-                say(state=state, labels=labels, program=program, value=alert["value"])
+                say(program=program, **alert)
             if state == "firing":
-                found = labels["alertname"], program
-                self.fired.setdefault(found, time.monotonic())
+                self.fired.setdefault((labels["alertname"], program), time.monotonic())
+                text = alert["annotations"]["description"]
+                self.texts.setdefault((labels["alertname"], program), text)
             else:
-                self.pending.add(labels["alertname"])
+                self.pending.add((labels["alertname"], program))
         for key, (_, labels, program) in self._states.items():
             if key not in now:
                 say(state="over", labels=labels, program=program)
@@ -221,21 +243,46 @@ def plant(
     while time.monotonic() < begin + max(limits.values()):
         time.sleep(_STEP_S)
         watch.look()
-        fired: dict[tuple[str, str], float] = {}
-        for (alert, by), at in watch.fired.items():
-            fired.setdefault((alert, by.rpartition(" ")[0]), at)
         for fault, planted in faults.items():
+            name = f"{fault} {len(planted.programs) - 1}"
             for alert in planted.alerts:
-                at = fired.get((alert, fault), fired.get((alert, "")))
+                by = name if (alert, name) in watch.fired else ""
+                at = watch.fired.get((alert, by))
                 after = None if at is None else round(at - begin, 1)
+                text, line = watch.texts.get((alert, by), ""), alert in _WITH_LINE
+                named = programs.named_in(name, text, line=line)
                 came[f"{fault}: {alert}"] = {
                     "after_s": after,
                     "within_s": limits[alert],
-                    "ok": after is not None and after <= limits[alert],
+                    "named": named,
+                    "ok": after is not None and after <= limits[alert] and named,
                 }
         if all(found["after_s"] is not None for found in came.values()):
             break
     return came
+
+
+def table(
+    faults: dict[str, Fault], watch: Watch, programs: Programs
+) -> tuple[str, list[list[str]]]:
+    """Return expected and seen alerts by program, and those that nobody expected."""
+    expected: dict[str, tuple[str, ...]] = dict.fromkeys(programs.running, ())
+    of_exporters = {"": ()}
+    for fault, planted in faults.items():
+        if not planted.programs:
+            continue
+        expected[f"{fault} {len(planted.programs) - 1}"] = planted.alerts
+    lines = ["| program | expected | seen | pending only | false |", "|" + "---|" * 5]
+    false: list[list[str]] = []
+    anyones = {alert for planted in faults.values() for alert in planted.alerts}
+    for program, wanted in (expected | of_exporters).items():
+        seen = sorted(alert for alert, by in watch.fired if by == program)
+        waits = sorted(a for a, by in watch.pending if by == program and a not in seen)
+        wrong = [a for a in seen if a not in (wanted if program else anyones)]
+        false += [[alert, program] for alert in wrong]
+        cells = program or "(exporters)", *map(" ".join, (wanted, seen, waits, wrong))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines), false
 
 
 def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
@@ -254,16 +301,14 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
             summary["well"] = watch_the_well(watch, minutes)
             if faults:
                 summary["faults"] = plant(faults, limits, watch, programs, exporter)
-        if faults:
-            every = sorted(map(list, watch.fired))
-            summary["fired_by_the_well"] = [one for one in every if one[1] in WELL]
-            summary["fired_by_the_ill"] = [one for one in every if one[1] not in WELL]
-        summary["pending"] = sorted(watch.pending)
+        text, summary["false"] = table(faults, watch, programs)
+        print(text, flush=True)
+        summary["pending"] = sorted(map(list, watch.pending))
         summary["ended"] = programs.ended(list(WELL))
     ok = (
         "well" in summary
         and not summary["well"]["fired"]
-        and not summary.get("fired_by_the_well")
+        and not summary["false"]
         and not summary["ended"]
         and all(found["ok"] for found in summary.get("faults", {}).values())
     )

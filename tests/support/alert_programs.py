@@ -116,7 +116,7 @@ WELL = {
 
 
 class Fault(NamedTuple):
-    """Programs, and the alerts that are to fire when they are told a word.
+    """Programs, and the alerts that are to fire for the last when they are told a word.
 
     Those that are `killed` are sent SIGKILL instead; where there is no program, an
     exporter is.
@@ -213,21 +213,51 @@ while True:
         time.sleep(0.0002)
 """
 
-# Ranks that go on together, and one that is late each time.
+# Ranks that go on together, and the last is late each time.
 _LATE = """
 import torch.distributed as dist
-dist.init_process_group("hccl", init_method=f"file://{sys.argv[1]}-late",
+dist.init_process_group("hccl", init_method=f"file://{sys.argv[1]}-{os.environ['TORCHELASTIC_RUN_ID']}",
                         rank=int(os.environ["RANK"]),
                         world_size=int(os.environ["WORLD_SIZE"]))
 x = torch.ones(1000, device="npu")
 dist.all_reduce(x)
 npu.synchronize()
 told()
-while True:
-    work(0.06 if os.environ["RANK"] == "1" else 0.005, x)
+for step in range(10**9):
+    work(0.06 if dist.get_rank() == dist.get_world_size() - 1 else 0.005, x)
     dist.all_reduce(x)
     x.mul_(0.3)
-    npu.synchronize()
+    if step % 10 == 9:  # the host is ahead, or it would be blocked
+        npu.synchronize()
+"""
+
+# Its loader never gives the next batch.
+_STARVED = """
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self):
+        return 10**6
+    def __getitem__(self, i):
+        if i == 200:
+            ready()
+            sys.stdin.readline()
+            time.sleep(10**6)
+        return torch.ones(8)
+model = torch.nn.Linear(8, 1).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for batch in DataLoader(Data(), batch_size=4):
+    optimizer.zero_grad()
+    model(batch.npu()).sum().backward()
+    optimizer.step()
+"""
+
+# Works, and ends by itself.
+_ENDS = """
+x = torch.ones(8, device="npu")
+npu.synchronize()
+told()
+x.add_(1)
+npu.synchronize()
 """
 
 _GUARDED = """
@@ -300,7 +330,10 @@ ILL = {
     "killed": _ill("NpuProcessKilled", _WORKING, killed=True),
     "hung": _ill("NpuProcessHung", _HUNG),
     "poisoned": _ill("NpuStreamPoisoned NpuAsyncError", _POISONED),
+    "ends well": _ill("", _ENDS),
+    "starved": _ill("NpuTrainerQuiet", _STARVED),
     "straggler": _ill("NpuRankStraggler", _LATE, _LATE, _LATE, job="late"),
+    "straggler of two": _ill("NpuRankStraggler", _LATE, _LATE, job="pair"),
     "dead exporter": _ill("NpuTargetDown", killed=True),
     "racing": _ill("NpuDataRace", _RACING, TORCH_NPU_SANITIZER="report"),
     "near OOM": _ill("NpuNearOOM", _NEAR_OOM, NPU_DISPATCH_MEMORY="128M"),

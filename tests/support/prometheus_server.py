@@ -87,12 +87,17 @@ def free_port() -> int:
 def serving(
     env: dict[str, str], *options: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The service in a process of its own, and its HOST:PORT."""
+    """The service in a session of its own, and its HOST:PORT.
+
+    Linux shares the cores between sessions, so that programs which the test starts
+    take none from the service, as where it is deployed.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "npu_dispatch", "serve", "--port=0", *options],
         env=env,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as service:
         assert service.stdout is not None
         try:
@@ -132,6 +137,7 @@ class Prometheus:
                 f"--web.listen-address=127.0.0.1:{self._port}",
             ],
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Prometheus:

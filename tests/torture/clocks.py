@@ -48,7 +48,7 @@ def _wrong_times(most_ns: float) -> list[str]:
             of = f"stream {s.stream}: "
             for name in ("alive_ns", "idle_ns", "held_ns", "starved_ns"):
                 found[of + name] = getattr(s, name)
-            for name in ("queued_ns", "latency_ns", "launch_ns"):
+            for name in ("queued_ns", "latency_ns", "call_ns", "launch_ns"):
                 found[of + name] = getattr(s, name).sum
             found |= {of + kind: told.sum for kind, told in s.run_ns.items()}
             found |= {of + why: ns for why, (_, ns) in s.drains.items()}

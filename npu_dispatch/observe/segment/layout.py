@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-LAYOUT_VERSION = 15
+LAYOUT_VERSION = 16
 COLLECTIVES_VERSION = 3
 MAGIC = b"NPUSTATS"
 # In the order of csrc/stats/layout.h, WaitReason.
@@ -209,7 +209,8 @@ STREAM = _mirror(
     f"errors:{len(ERROR_CODES)} capturing | depth:{2 + DEPTH_BUCKETS} "
     "| full_waits full_wait_ns full_waiting full_waiting_from "
     f"bypassed:{len(BYPASSES)} deferred_bytes drains:{_WAITS} drain_ns:{_WAITS} "
-    f"launch_ns:{_HISTOGRAM} | queued_ns:{_HISTOGRAM} latency_ns:{_HISTOGRAM} "
+    f"call_ns:{_HISTOGRAM} launch_ns:{_HISTOGRAM} "
+    f"| queued_ns:{_HISTOGRAM} latency_ns:{_HISTOGRAM} "
     f"run_ns:{len(WORKS) * _HISTOGRAM} "
     f"queued_exemplars:{_EXEMPLARS}s latency_exemplars:{_EXEMPLARS}s "
     f"| recent:{RECENT_TASKS * RECENT.size}s failure:{FAILURE.size}s",

@@ -361,7 +361,7 @@ class StatsReader:
         failure, failure_at = self._failure(at) if state == "failed" else ("", "")
         n = _HISTOGRAM_WORDS
         runs = (words["run_ns"][n * i : n * (i + 1)] for i in range(len(layout.WORKS)))
-        histograms = ("queued_ns", "latency_ns", "launch_ns")
+        histograms = ("queued_ns", "latency_ns", "call_ns", "launch_ns")
         return values.filled(
             values.StreamStats,
             words | {name: values.Histogram.of(words[name]) for name in histograms},

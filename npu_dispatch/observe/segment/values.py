@@ -286,7 +286,8 @@ class StreamStats(NamedTuple):
     queued_ns: Histogram
     latency_ns: Histogram
     run_ns: dict[str, Histogram]  # by kind of work: kernel, event, h2d, ...
-    launch_ns: Histogram
+    call_ns: Histogram  # an operator's entry until its task is queued
+    launch_ns: Histogram  # the part in which the task is put into the queue
 
     @property
     def depth(self) -> int:

@@ -15,12 +15,13 @@ from typing import NamedTuple
 from prometheus_client.samples import Exemplar
 
 from npu_dispatch.config import Config
-from npu_dispatch.observe.judge.verdict import KINDS
+from npu_dispatch.observe.judge.verdict import KINDS, Verdict
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
+from npu_dispatch.words import short
 
 _S = 1e9
 _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
@@ -75,7 +76,7 @@ _COLLECTIVE_TIMES = {
 class More(NamedTuple):
     """What is known of a process beside its view."""
 
-    verdict: str  # its kind
+    verdict: Verdict
     ops: Sequence[OpCost]  # the series to show
     # Tasks of the histogram "latency" or "queued" of a device and stream.
     exemplars: Callable[[int, int, str], Sequence[Exemplar]]
@@ -166,7 +167,11 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     text = "1 for what holds the process up."
     for each in KINDS:
         labels = base.also("kind", each)
-        out.gauge("process_verdict", text, labels, each == more.verdict)
+        out.gauge("process_verdict", text, labels, each == more.verdict.kind)
+    if more.verdict.at:
+        text = "The Python line of the verdict, while it has one."
+        at = {"kind": more.verdict.kind, "line": short(more.verdict.at)}
+        out.info("process_line", text, Labels(base, **at))
     text = "When the counters were read from the living process."
     read = view.tick + unix_offset_ns() / _S
     out.gauge("snapshot_timestamp_seconds", text, base, read)
@@ -293,7 +298,9 @@ def _add_queue(
         stream.thread_alive,
     )
     if s.state == "failed":
-        gauge("stream_error_state", "1 while the stream has failed.", 1)
+        text = "1 while the stream has failed."
+        at = {"line": short(s.failure_at)} if s.failure_at else {}
+        out.gauge("stream_error_state", text, Labels(labels, **at), 1)
     if s.deferred_bytes:
         text = "Memory freed that another stream may still use."
         gauge("memory_deferred_free_bytes", text, s.deferred_bytes)
@@ -351,7 +358,10 @@ def _add_times(
         found = [more.exemplars(s.device, s.stream, name) for s in stats]
         return sorted((e for each in found for e in each), key=lambda e: e.value)
 
-    text = "Time to put a task into the queue, of one task in 16."
+    text = "From an operator's entry until its task is queued, of one call in 16."
+    called = Histogram.total(s.call_ns for s in stats)
+    out.histogram("launch_sampled_seconds", text, labels, called, LAUNCH_BOUNDS)
+    text = "The part of a launch that puts the task into the queue, of one in 16."
     pushed = Histogram.total(s.launch_ns for s in stats)
     out.histogram("launch_overhead_seconds", text, labels, pushed, LAUNCH_BOUNDS)
     text = "From enqueue to taken, of one task in 16."

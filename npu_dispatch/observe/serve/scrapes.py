@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import Metric, ProcessCollector
@@ -24,15 +24,18 @@ from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.observe.serve.families import Families, Labels, format_for
+from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import More, add_process
 from npu_dispatch.versions import TORCH_VERSION
+from npu_dispatch.words import short
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
 _SPAN_SECONDS = 5.0  # a verdict is about at least so long
+_MOST_KILLED = 16
 _OTHER = "other"
 # Operators that are among the costliest only later get series too, up to so many
 # times the number that was asked for.
@@ -88,6 +91,7 @@ class Scrapes:
         self._hang_seconds = hang_seconds
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._history = History(_SPAN_SECONDS)
+        self._killed = Killed(processes)
         # By the open segment: a program that replaces itself counts from zero.
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
         self._answering = threading.Lock()  # guards these
@@ -114,7 +118,7 @@ class Scrapes:
             ops = top.rows(view.reader.ops())
         verdict = judge(before, Reading(view), hang_seconds=self._hang_seconds)
         shown = partial(_exemplars, view.reader) if exemplars else lambda *_: ()
-        return More(verdict.kind, ops, shown)
+        return More(verdict, ops, shown)
 
     def families(self, *, exemplars: bool = False) -> list[Metric]:
         start = time.perf_counter()
@@ -130,6 +134,8 @@ class Scrapes:
                     per_stream=self._per_stream,
                 )
             stale, killed = len(processes.unreadable), processes.killed
+            late = self._killed.look()[:_MOST_KILLED]
+        _add_killed(out, late)
         _add_own(out, len(views), stale, killed, start)
         return [*out.all(), *_PROCESS.collect()]
 
@@ -184,6 +190,20 @@ def _exemplars(
         Exemplar({"task": f"{stream}/{task}"}, ns / 1e9, round((zero + at) / 1e9, 3))
         for task, ns, at in reader.exemplars(device, stream, name)
     ]
+
+
+def _add_killed(out: Families, late: Sequence[dict[str, Any]]) -> None:
+    """Add who was killed, and the last Python line that is known of each."""
+    told = set()
+    for one in late:
+        labels = {name: str(one[name]) for name in ("pid", "name", "user")}
+        more = {"rank": one["rank"], "job_id": one["job_id"], "line": short(one["at"])}
+        labels |= {name: value for name, value in more.items() if value}
+        # Two containers may have the same PID.
+        if (key := tuple(labels.values())) not in told:
+            told.add(key)
+            text = "A process killed in the last ten minutes."
+            out.info("exporter_killed_process", text, Labels(labels))
 
 
 # What the exporter itself takes of the machine.
