@@ -118,8 +118,13 @@ REASONS = {
         "the test expects a tensor of cpu on every device except CUDA"
     ),
     r"test_EmbeddingBag_per_sample_weights_and_new_offsets_.*_float16": (
-        "the results differ by one rounding of float16, which is more than the test "
-        "allows for numbers of this size"
+        "the test draws other numbers on npu than on cpu, for which one rounding of "
+        "float16 is more than it allows; of the same numbers npu and cpu give the same "
+        "results"
+    ),
+    r"test_pinv_npu_float32": (
+        "the test draws other matrices on npu than on cpu, and some are nearly "
+        "singular; of the same matrix npu and cpu give the same pseudo-inverse"
     ),
     r"test_large_bmm_mm_backward_npu": "the test makes tensors of CUDA",
     r"variant\[chain_matmul\.out": (
