@@ -243,32 +243,47 @@ def test_it_is_the_offset_of_this_machines_clocks():
     assert before - 1_000_000 <= now <= time.time_ns() + 1_000_000
 
 
-def timed_calls(raises: Callable[[int], bool]) -> int:
-    """Return how many of the 640 calls on a new stream are timed.
+CALLS = 640
 
-    One that raises comes after call n where raises(n), and before the first: so it is
-    the next call of this thread after whatever was launched before.
+
+def calls_of(stream: torch.npu.Stream) -> tuple[int, int]:
+    """Return how many tasks a stream was given, and how many calls were timed."""
+    with StatsReader(Path(_C.segment_path())) as reader:
+        [found] = [s for s in reader.streams() if s.stream == stream.stream_id]
+    assert found.call_ns.sum >= found.call_ns.count
+    return found.submitted, found.call_ns.count
+
+
+def timed_calls(raises: Callable[[int], bool]) -> tuple[int, range]:
+    """Return how many of the calls on a stream are timed, and their positions there.
+
+    One that raises comes after the call at position n where raises(n), and before the
+    first: so it is the next call of this thread after whatever was launched before.
     """
     x, wrong = torch.ones(8, device="npu"), torch.ones(3, device="npu")
     stream = torch.npu.Stream()
+    first, before = calls_of(stream)  # streams are used again
+    positions = range(first, first + CALLS)
     with torch.npu.stream(stream):
-        for n in range(-1, 640):
+        for n in (-1, *positions):
             if n >= 0:
                 x.add_(1)
             if n < 0 or raises(n):
                 with pytest.raises(RuntimeError, match="size"):
                     x.add_(wrong)
         stream.synchronize()
-    with StatsReader(Path(_C.segment_path())) as reader:
-        [found] = [s for s in reader.streams() if s.stream == stream.stream_id]
-    assert found.submitted == 640
-    assert found.call_ns.sum >= found.call_ns.count
-    return found.call_ns.count
+    submitted, timed = calls_of(stream)
+    assert submitted == first + CALLS
+    return timed - before, positions
 
 
 def test_the_call_after_each_sampled_task_is_timed_from_its_entry():
-    assert timed_calls(lambda _: False) == sum(is_sampled(n) for n in range(639))
+    timed, positions = timed_calls(lambda _: False)
+
+    assert timed == sum(is_sampled(n) for n in positions[:-1])
 
 
 def test_a_call_that_raises_is_not_timed_and_neither_is_the_one_after_it():
-    assert timed_calls(is_sampled) == 0
+    timed, _ = timed_calls(is_sampled)
+
+    assert timed == 0
