@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from _harness import Effort, Only, bench, emit
@@ -25,20 +25,16 @@ from training import captured, deep_forward, training_step
 
 PLAIN = ("cpu", "cpu_compiled", "npu", "npu_compiled")
 ALL = (*PLAIN, REDUCED, WHOLE_STEP)
-USERS = (*PLAIN, WHOLE_STEP)
 FORWARD = "mlp_16x16_forward"
 # case: calls in a block; who is compared, as capturing takes minutes of compiling each
-CASES = {
+Cases = Mapping[str, tuple[int, tuple[str, ...]]]
+CASES: Cases = {
     FORWARD: (100, ALL),
     "mlp_step": (30, ALL),
     "gpt_tiny_step": (5, ALL),
     "gpt_wide_step": (1, PLAIN),
     "cnn_step": (1, PLAIN),
     "lstm_step": (5, PLAIN),
-    "transformer_step": (5, USERS),
-    "transformer_dropout_step": (5, USERS),
-    "lstm_dropout_step": (5, USERS),
-    "dqn_step": (30, USERS),
 }
 # Not of a smoke run: Dynamo takes seconds in each process.
 COMPILED = ("cpu_compiled", "npu_compiled")
@@ -174,17 +170,15 @@ def first_steps_s(device: str, repetitions: int, smoke: bool) -> tuple[float, fl
     return statistics.median(cold), statistics.median(warm)
 
 
-@bench(repetitions=(12, 6, 1))
-def main(repetitions: int, only: Only, effort: Effort) -> None:
+def report(cases: Cases, repetitions: int, only: Only, effort: Effort) -> None:
     """Print a JSON line per case."""
-    smoke = effort is Effort.SMOKE
-    everyone = dict.fromkeys(peer for _, peers in CASES.values() for peer in peers)
-    left_out = COMPILED if smoke else ()
+    everyone = dict.fromkeys(peer for _, peers in cases.values() for peer in peers)
+    left_out = COMPILED if effort is Effort.SMOKE else ()
     with Workers(
         *(p for p in everyone if p not in left_out), effort=effort, make=make
     ) as workers:
-        for case in filter(only, CASES):
-            calls, peers = CASES[case]
+        for case in filter(only, cases):
+            calls, peers = cases[case]
             workers.report(
                 case,
                 calls,
@@ -193,6 +187,13 @@ def main(repetitions: int, only: Only, effort: Effort) -> None:
                 peers=[peer for peer in peers if peer not in left_out],
                 same_cpu=True,
             )
+
+
+@bench(repetitions=(12, 6, 1))
+def main(repetitions: int, only: Only, effort: Effort) -> None:
+    """Print a JSON line per case."""
+    smoke = effort is Effort.SMOKE
+    report(CASES, repetitions, only, effort)
     if only("first_compile"):
         n = max(1, repetitions // 4)
         (cold, warm), (cpu_cold, cpu_warm) = (
