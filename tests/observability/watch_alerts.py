@@ -8,7 +8,8 @@ While the programs of WELL run for --minutes, no alert may fire. Then each fault
 planted, and its alerts must fire within the time that their rules ask for, and no
 others. Each must name the process, its script, and the line where it is known. Prints a
 line of JSON for each change of an alert, a table, and a line of JSON with what came of
-it; the exit status is 0 if all of that was so.
+it; the exit status is 0 if all of that was so. No program of WELL and no exporter may
+hold more memory, descriptors or threads at the end than after ten minutes.
 
 It has a /dev/shm of its own, so that it sees its own processes only.
 """
@@ -35,6 +36,7 @@ sys.path.insert(0, str(SUPPORT))
 
 import yaml  # noqa: E402
 from alert_programs import ILL, WELL, Fault, Program  # noqa: E402
+from footprints import Footprints  # noqa: E402
 from interpreter import environment  # noqa: E402
 from own_mounts import in_own_mounts  # noqa: E402
 from prometheus_server import Prometheus, exported, serving  # noqa: E402
@@ -185,8 +187,8 @@ class Watch:
 @contextlib.contextmanager
 def watching(
     folder: Path, rules: str
-) -> Iterator[tuple[Watch, Programs, subprocess.Popen[str]]]:
-    """Give the watch, its programs, and the second exporter, which may be killed."""
+) -> Iterator[tuple[Watch, Programs, list[subprocess.Popen[str]]]]:
+    """Give the watch, its programs, and two exporters; the second may be killed."""
     programs = Programs(folder)
     with contextlib.ExitStack() as stack:
         stack.callback(programs.end)
@@ -195,20 +197,29 @@ def watching(
         for name in WELL:
             programs.wait_ready(name)
         env = environment(NPU_AUTOLOAD="0")
-        _, target = stack.enter_context(serving(env))
+        first, target = stack.enter_context(serving(env))
         pid = programs.running["notebook"].pid
         second, other = stack.enter_context(serving(env, str(pid)))
         prometheus = Prometheus(folder, [target, other], rules, quick=False)
         stack.enter_context(prometheus)
-        yield Watch(prometheus, programs), programs, second
+        yield Watch(prometheus, programs), programs, [first, second]
 
 
-def watch_the_well(watch: Watch, minutes: float) -> dict[str, Any]:
+def watch_the_well(
+    watch: Watch, minutes: float, footprints: Footprints, pids: dict[str, int]
+) -> dict[str, Any]:
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end:
         time.sleep(_STEP_S)  # Prometheus tells nobody when it has evaluated
         watch.look()
-    return {"minutes": minutes, "fired": sorted(map(list, watch.fired))}
+        footprints.measure(pids)
+    return {
+        "minutes": minutes,
+        "fired": sorted(map(list, watch.fired)),
+        "held": footprints.by_process(),
+        "files": [footprints.files[0], footprints.files[-1]],
+        "grown": footprints.grown(),
+    }
 
 
 def plant(
@@ -293,14 +304,17 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
     limits = {alert: patience(alert, rules) for alert in wanted}
     with (
         tempfile.TemporaryDirectory() as folder,
-        watching(Path(folder), text) as (watch, programs, exporter),
+        watching(Path(folder), text) as (watch, programs, exporters),
     ):
-        say(watching={n: p.pid for n, p in programs.running.items()})
+        pids = {n: p.pid for n, p in programs.running.items()}
+        pids |= {f"exporter {i}": p.pid for i, p in enumerate(exporters)}
+        say(watching=pids)
         summary: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
-            summary["well"] = watch_the_well(watch, minutes)
+            summary["well"] = watch_the_well(watch, minutes, Footprints(), pids)
+            say(well=summary["well"])
             if faults:
-                summary["faults"] = plant(faults, limits, watch, programs, exporter)
+                summary["faults"] = plant(faults, limits, watch, programs, exporters[1])
         text, summary["false"] = table(faults, watch, programs)
         print(text, flush=True)
         summary["pending"] = sorted(map(list, watch.pending))
@@ -308,6 +322,7 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
     ok = (
         "well" in summary
         and not summary["well"]["fired"]
+        and not summary["well"]["grown"]
         and not summary["false"]
         and not summary["ended"]
         and all(found["ok"] for found in summary.get("faults", {}).values())

@@ -90,6 +90,60 @@ while True:
     time.sleep(0.5)
 """
 
+# Each epoch has a worker process of its own, and batches of another size.
+_TRAINER = """
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+rows = TensorDataset(torch.randn(4000, 32), torch.randn(4000, 1))
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(),
+                            torch.nn.Dropout(0.1), torch.nn.Linear(64, 1)).npu()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for epoch in range(10**9):
+    batches = DataLoader(rows, batch_size=30 + epoch % 7, shuffle=True, num_workers=1)
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x.npu()), y.npu())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        work(0.05, loss)
+    loss.item()
+    if epoch == 0:
+        ready()
+"""
+
+# Answers requests, each of which comes with a connection of its own.
+_SERVER = """
+import asyncio
+from npu_dispatch import aio
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(),
+                            torch.nn.Linear(64, 10)).npu().eval()
+
+async def answer(reader, writer):
+    rows = int(await reader.readline())
+    with torch.inference_mode():
+        classes = model(torch.rand(rows, 32).npu()).argmax(1)
+    writer.write(repr((await aio.to_host(classes)).tolist()).encode())
+    await writer.drain()
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    for request in range(10**9):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"%d\\n" % (1 + request % 50))
+        assert len(eval(await reader.read())) == 1 + request % 50
+        writer.close()
+        await writer.wait_closed()
+        if request == 100:
+            ready()
+        await asyncio.sleep(0.05)
+
+asyncio.run(main())
+"""
+
 
 class Program(NamedTuple):
     code: str
@@ -108,6 +162,8 @@ def _rank(rank: int, ranks: int, job: str) -> dict[str, str]:
 WELL = {
     "rank 0": Program(_HEAD + _RANK, _rank(0, 2, "training")),
     "rank 1": Program(_HEAD + _RANK, _rank(1, 2, "training")),
+    "trainer": Program(_HEAD + _TRAINER, {}),
+    "server": Program(_HEAD + _SERVER, {}),
     "device-bound": Program(_HEAD + _DEVICE_BOUND, {}),
     "notebook": Program(_HEAD + _NOTEBOOK, {}),
     "slow script": Program(_HEAD + _SLOW_SCRIPT, {}),
