@@ -10,6 +10,7 @@
 #include <new>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/stream.h"
@@ -27,12 +28,12 @@ struct Scopes {
   uint64_t profile = 0;
   std::array<std::vector<uint64_t>, 2> open;
 };
-thread_local Scopes scopes_;
 
 std::vector<uint64_t>& open_scopes(Scope kind) {
   const uint64_t now = profiles_.load(std::memory_order_relaxed);
-  if (scopes_.profile != now) scopes_ = {now, {}};
-  return scopes_.open[size_t(kind)];
+  Scopes& scopes = PerThread<Scopes>::get();
+  if (scopes.profile != now) scopes = {now, {}};
+  return scopes.open[size_t(kind)];
 }
 
 uint64_t innermost(Scope kind) {

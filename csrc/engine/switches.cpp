@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
@@ -18,7 +19,6 @@ int blocking_threads_ = 0;  // guarded by hold_streams()
 struct EndOfThread {
   ~EndOfThread() { set_thread_launch_blocking(false); }
 };
-thread_local EndOfThread end_of_thread_;
 
 // Whether streams have to ask launch_blocks() at each launch.
 bool may_block() {
@@ -56,7 +56,7 @@ void set_launch_blocking(bool blocking) {
 bool set_thread_launch_blocking(bool blocking) {
   if (thread_blocks() == blocking) return blocking;
   thread_blocks() = blocking;
-  (void)end_of_thread_;  // made at its first use
+  PerThread<EndOfThread>::get();
   const auto held = hold_streams();
   blocking_threads_ += blocking ? 1 : -1;
   tell_all();

@@ -433,6 +433,31 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
   return code;
 }
 
+std::string Body::unjoined() const {
+  std::vector<bool> seen(nodes.size());
+  std::vector<int> open;
+  const auto visit = [&](int node) {
+    if (node < 0 || seen[size_t(node)]) return;
+    seen[size_t(node)] = true;
+    open.push_back(node);
+  };
+  if (!lanes[0].nodes.empty()) visit(int(lanes[0].nodes.back()));
+  while (!open.empty()) {
+    const Node& node = nodes[size_t(open.back())];
+    open.pop_back();
+    visit(node.previous);
+    if (node.kind == Node::Kind::kWait) visit(node.wait_for);
+  }
+  for (const Lane& lane : lanes) {
+    if (lane.nodes.empty() || seen[lane.nodes.back()]) continue;
+    const Node& last = nodes[lane.nodes.back()];
+    return lane.stream->name() +
+           " (last: " + (last.call.kernel ? last.call.kernel->name : "a wait") +
+           (last.line.empty() ? "" : " at " + last.line) + ")";
+  }
+  return "";
+}
+
 // The lane that a wait waits for.
 Lane& Body::awaited(const Node& wait) {
   return lanes[wait.wait_for < 0 ? 0 : nodes[size_t(wait.wait_for)].lane];

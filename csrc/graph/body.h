@@ -113,6 +113,10 @@ class Body final : public Program {
   // The graph has no use for it any more: no update may begin or end.
   void leave_groups();
 
+  // Names a stream whose last node nothing on the first stream waits for; ""
+  // where there is none.
+  std::string unjoined() const;
+
   // Queues a replay behind what `stream` has been given. False, with nothing
   // queued, when `failed`, a stream that it needs, has failed.
   bool submit(Stream& stream, Stream*& failed);

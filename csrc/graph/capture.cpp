@@ -7,6 +7,7 @@
 #include "csrc/driver/driver.h"
 
 #include "csrc/base/hooks.h"
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/interop/foreign.h"
@@ -25,15 +26,21 @@ std::string this_thread() {
   return std::string(text) + " (" + std::to_string(gettid()) + ")";
 }
 
+// Ends the capture of a thread that ends.
+struct ThisThread {
+  ~ThisThread() { Capture::get().thread_ends(); }
+  std::string line;
+};
+
 // Which line the user's program is at. It is asked for on entry, before
 // anything is locked, because the answer may need a lock of the interpreter.
 // Without memory for it no line is known; nothing else is different.
-thread_local std::string here_;
+std::string& here() { return PerThread<ThisThread>::get().line; }
 void look() {
   try {
-    if (hooks.line) here_ = hooks.line();
+    if (hooks.line) here() = hooks.line();
   } catch (const std::bad_alloc&) {
-    here_.clear();
+    here().clear();
   }
 }
 
@@ -53,11 +60,6 @@ const char* waiting(WaitReason reason) {
                                           : "waiting for the device";
 }
 
-// Ends the capture of a thread that ends.
-struct AtThreadEnd {
-  ~AtThreadEnd() { Capture::get().thread_ends(); }
-};
-
 constexpr const char* kWaitRule =
     "captured work does not run, so the host cannot wait for it or read what "
     "it computes; do this before the capture or after it";
@@ -72,17 +74,17 @@ Capture& Capture::get() {
 void Capture::refuse(const std::string& what, const std::string& rule) {
   std::lock_guard lock(mutex_);
   if (!body_) throw CaptureError("npu: the capture has just ended");
-  throw CaptureError(
-      "npu: " + what + (here_.empty() ? "" : " at " + here_) + ", on thread " +
-      this_thread() + ", is not allowed while a graph is captured on " +
-      body_->lanes[0].stream->name() + " by thread " + begun_by_ +
-      " in mode '" + kModes[int(mode_)] + "': " + rule);
+  throw CaptureError("npu: " + what + (here().empty() ? "" : " at " + here()) +
+                     ", on thread " + this_thread() +
+                     ", is not allowed while a graph is captured on " +
+                     body_->lanes[0].stream->name() + " by thread " +
+                     begun_by_ + " in mode '" + kModes[int(mode_)] +
+                     "': " + rule);
 }
 
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
                     CaptureMode mode, bool check_inputs) {
   look();
-  static thread_local AtThreadEnd at_thread_end;
   std::lock_guard lock(mutex_);
   if (body_)
     refuse("capture_begin()",
@@ -142,7 +144,7 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
   node.kind = kind;
   node.lane = uint32_t(lane);
   node.previous = in_lane.empty() ? Node::kStart : int(in_lane.back());
-  node.line = here_;
+  node.line = here();
   in_lane.push_back(uint32_t(body_->nodes.size() - 1));
   node.place = uint32_t(in_lane.size());
   return node;
@@ -383,33 +385,6 @@ std::unique_ptr<Body> Capture::stop() {
   return body;
 }
 
-// Names a stream whose last node nothing on the first stream waits for; ""
-// where there is none.
-std::string Capture::unjoined(const Body& body) const {
-  std::vector<bool> seen(body.nodes.size());
-  std::vector<int> open;
-  const auto visit = [&](int node) {
-    if (node < 0 || seen[size_t(node)]) return;
-    seen[size_t(node)] = true;
-    open.push_back(node);
-  };
-  if (!body.lanes[0].nodes.empty()) visit(int(body.lanes[0].nodes.back()));
-  while (!open.empty()) {
-    const Node& node = body.nodes[size_t(open.back())];
-    open.pop_back();
-    visit(node.previous);
-    if (node.kind == Node::Kind::kWait) visit(node.wait_for);
-  }
-  for (const Lane& lane : body.lanes) {
-    if (lane.nodes.empty() || seen[lane.nodes.back()]) continue;
-    const Node& last = body.nodes[lane.nodes.back()];
-    return lane.stream->name() +
-           " (last: " + (last.call.kernel ? last.call.kernel->name : "a wait") +
-           (last.line.empty() ? "" : " at " + last.line) + ")";
-  }
-  return "";
-}
-
 std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
   look();
   std::unique_ptr<Body> left;  // destroyed without the lock
@@ -436,7 +411,7 @@ void Capture::check_complete(const Stream& stream) {
     throw CaptureError(
         "npu: there was no host memory for all that was captured; capture it "
         "again once there is");
-  const std::string left = unjoined(*body_);
+  const std::string left = body_->unjoined();
   if (left.empty()) return;
   failed_by(CaptureFailure::kJoin);
   refuse("capture_end()",

@@ -104,7 +104,6 @@ class Capture final : public TaskSink {
   // Notes why this capture will count as failed; the first cause stays.
   void failed_by(CaptureFailure cause);
   void count_end();
-  std::string unjoined(const Body& body) const;
   // Throws where what was captured cannot be replayed.
   void check_complete(const Stream& stream);
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/host/scratch_memory.h"
 
 namespace npu {
@@ -81,7 +82,7 @@ class AskingAllocator final : public c10::Allocator {
 }  // namespace
 
 ResultMemory::ResultMemory(at::TensorList results) {
-  thread_local Offers offers;
+  Offers& offers = PerThread<Offers>::get();
   offers.list.clear();
   for (const at::Tensor& t : results)
     // Between the elements of a piece of a result (kernel_pieces.h) lie others.

@@ -13,6 +13,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/per_thread.h"
 #include "csrc/stats/segment.h"
 #include "csrc/stats/shared_file.h"
 
@@ -132,9 +133,12 @@ TraceRing* claim_trace_ring(int device, int64_t stream) {
 
 uint32_t trace_name(const char* name) {
   // By address: names live as long as the process.
-  thread_local std::unordered_map<const char*, uint32_t> known;
+  struct Known {
+    std::unordered_map<const char*, uint32_t> names;
+  };
   try {
-    const auto [entry, is_new] = known.try_emplace(name, kNoTraceName);
+    Known& known = PerThread<Known>::get();
+    const auto [entry, is_new] = known.names.try_emplace(name, kNoTraceName);
     if (is_new) entry->second = trace_text(name);
     return entry->second;
   } catch (const std::bad_alloc&) {  // the launcher goes on without the name

@@ -6,6 +6,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/ops/plan.h"
 #include "csrc/taskqueue/stream.h"
@@ -17,6 +18,9 @@ namespace npu {
 
 namespace {
 
+// The thread's next free key; null before its first call.
+constinit thread_local Key* next_key_ = nullptr;
+
 // The state that a thread gets at its first call of an operator.
 struct ThreadState {
   // Makes backward run on the calling thread. Launching is asynchronous, so
@@ -27,11 +31,9 @@ struct ThreadState {
     if (!keep)
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
+  ~ThreadState() { next_key_ = nullptr; }
   Key first;
 };
-
-// The thread's next free key; null before its first call.
-constinit thread_local Key* next_key_ = nullptr;
 
 // The current stream of the device where the call's tensors are, else of the
 // device that it names.
@@ -117,8 +119,8 @@ void set_up_thread() { const KeyScope first; }
 Key& KeyScope::enter() {
   Key* key = next_key_;
   if (!key || !key->deeper_) [[unlikely]] {
-    thread_local ThreadState state;
-    if (!key) key = &state.first;
+    Key& first = PerThread<ThreadState>::get().first;
+    if (!key) key = &first;
     if (key->aside_) {
       key->deeper_ = std::move(key->aside_);
       key->entered_ = ticks();
@@ -126,7 +128,7 @@ Key& KeyScope::enter() {
       return *key;
     }
     key->free_ = &next_key_;
-    key->nested_ = key != &state.first;
+    key->nested_ = key != &first;
     key->deeper_ = std::make_unique<Key>();
   }
   key->entered_ = 0;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <unordered_map>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/ops/plan.h"
 #include "csrc/taskqueue/deferred_delete.h"
 
@@ -14,13 +15,17 @@ DeferredDelete<Plan>& evicted() {
   return *instance;
 }
 
-thread_local std::unordered_map<Stream*, std::unique_ptr<PlanTable>> all_;
-// The last one that was asked for.
+// The table of this thread that was asked for last.
 struct Last {
   Stream* stream;
   PlanTable* table;
 };
 constinit thread_local Last last_{};
+
+struct Tables {
+  ~Tables() { last_ = {}; }
+  std::unordered_map<Stream*, std::unique_ptr<PlanTable>> by_stream;
+};
 
 // Relaxed: each table compares it with a size of its own.
 std::atomic<size_t> plan_limit_{8192};
@@ -51,7 +56,7 @@ void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
 PlanTable& plan_table(Stream& stream) {
   if (last_.stream == &stream) [[likely]]
     return *last_.table;
-  auto& table = all_[&stream];
+  auto& table = PerThread<Tables>::get().by_stream[&stream];
   if (!table) table = std::make_unique<PlanTable>(stream);
   last_ = {&stream, table.get()};
   return *table;

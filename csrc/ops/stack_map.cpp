@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/host/kernel_mode.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/tensor_flags.h"
@@ -74,9 +75,12 @@ at::Tensor lend_meta(const at::Tensor& t) {
   // number.
   if (t.unsafeGetTensorImpl()->is_wrapped_number()) return to_meta(t);
   constexpr size_t kLent = 8;  // few operators take more tensors
-  thread_local std::array<at::Tensor, kLent> lent;
-  thread_local size_t next = 0;
-  at::Tensor& meta = lent[next++ % kLent];
+  struct Lent {
+    std::array<at::Tensor, kLent> tensors;
+    size_t next = 0;
+  };
+  Lent& lent = PerThread<Lent>::get();
+  at::Tensor& meta = lent.tensors[lent.next++ % kLent];
   if (!meta.defined() || meta.use_count() != 1 ||
       meta.storage().use_count() != 1 ||
       meta.is_inference() != c10::InferenceMode::is_enabled())

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/stats/layout.h"
@@ -203,8 +204,10 @@ RandomSeed reserve(const std::optional<at::Generator>& generator, int device) {
 }
 
 at::Generator seeded_generator(RandomSeed seed) {
-  thread_local at::Generator generator =
-      at::make_generator<at::CPUGeneratorImpl>();
+  struct Seeded {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
+  };
+  at::Generator& generator = PerThread<Seeded>::get().generator;
   std::lock_guard lock(generator.mutex());
   if (!seed.offset && seed.seed <= UINT32_MAX) {
     // The first draw after seeding gives what the cpu gives for that seed. Of a

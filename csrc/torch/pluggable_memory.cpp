@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/graph/lifetime.h"
@@ -30,7 +31,12 @@ struct PoolChoice {
   uint64_t mempool;
   const PluggedAllocator* plugged;
 };
-thread_local std::vector<PoolChoice> choices_;
+struct PoolChoices {
+  std::vector<PoolChoice> list;
+};
+std::vector<PoolChoice>& choices() {
+  return PerThread<PoolChoices>::get().list;
+}
 
 // Set once. Release and acquire: whoever sees the allocator sees its functions.
 std::atomic<const PluggedAllocator*> replacement_{nullptr};
@@ -155,7 +161,7 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
   const PluggedAllocator* plugged =
       replacement_.load(std::memory_order_acquire);
   uint64_t mempool = 0;
-  for (auto at = choices_.rbegin(); at != choices_.rend(); ++at) {
+  for (auto at = choices().rbegin(); at != choices().rend(); ++at) {
     if (at->device != stream.device()) continue;
     mempool = at->mempool;
     if (at->plugged) plugged = at->plugged;
@@ -225,14 +231,14 @@ void erase_elsewhere(const c10::DataPtr& data, Stream& stream) {
 }
 
 void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged) {
-  choices_.push_back({device, mempool, plugged});
+  choices().push_back({device, mempool, plugged});
   pluggable_in_use_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void end_pool(int device) {
-  for (auto at = choices_.end(); at != choices_.begin();) {
+  for (auto at = choices().end(); at != choices().begin();) {
     if ((--at)->device != device) continue;
-    choices_.erase(at);
+    choices().erase(at);
     pluggable_in_use_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "csrc/base/per_thread.h"
 #include "csrc/engine/engine.h"
 #include "csrc/observe/trace.h"
 #include "csrc/taskqueue/event.h"
@@ -34,7 +35,12 @@ struct OpenRange {
   uint64_t number;
   uint32_t name;
 };
-thread_local std::vector<OpenRange> open_ranges_;
+struct OpenRanges {
+  std::vector<OpenRange> list;
+};
+std::vector<OpenRange>& open_ranges() {
+  return PerThread<OpenRanges>::get().list;
+}
 
 void note(const OpenRange& range, uint8_t kind) {
   static const uint32_t domain = trace_text("profiler");
@@ -93,13 +99,14 @@ class Stubs final : public profiler::ProfilerStubs {
     if (trace_wanted()) note(make_range(name), kMarkPoint);
   }
   void rangePush(const char* name) const override {
-    open_ranges_.push_back(trace_wanted() ? make_range(name) : OpenRange{0, 0});
-    if (is_noted(open_ranges_.back())) note(open_ranges_.back(), kMarkBegin);
+    open_ranges().push_back(trace_wanted() ? make_range(name)
+                                           : OpenRange{0, 0});
+    if (is_noted(open_ranges().back())) note(open_ranges().back(), kMarkBegin);
   }
   void rangePop() const override {
-    if (open_ranges_.empty()) return;
-    if (is_noted(open_ranges_.back())) note(open_ranges_.back(), kMarkEnd);
-    open_ranges_.pop_back();
+    if (open_ranges().empty()) return;
+    if (is_noted(open_ranges().back())) note(open_ranges().back(), kMarkEnd);
+    open_ranges().pop_back();
   }
 
   bool enabled() const override { return true; }

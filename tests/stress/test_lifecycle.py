@@ -10,6 +10,8 @@ import torch
 from held_stream import Held
 from open_waits import released_when_waiting, until_awaited, until_waiting
 
+from npu_dispatch import _C
+
 # Seconds of queued work that nobody waits for.
 LONG = """
 import torch
@@ -232,6 +234,43 @@ if {before}:
     assert "queued tasks were dropped" in err
     if before:
         assert child.returncode == (130 if command else -signal.SIGINT)
+
+
+def test_operators_work_until_the_last_instruction_of_a_thread(fresh_python):
+    # A destructor of pthread's, as another library may have one.
+    code = """
+import ctypes, threading
+import torch
+libc, key, results = ctypes.CDLL(None), ctypes.c_uint(), []
+x = [torch.ones(4, device="npu") for _ in range(60)]
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def at_thread_end(_):
+    torch.cat(x)
+    results.append((torch.ones(3, device="npu") + 1).sum().item())
+libc.pthread_key_create(ctypes.byref(key), at_thread_end)
+libc.pthread_setspecific.argtypes = ctypes.c_uint, ctypes.c_void_p
+def run():
+    torch._foreach_add(x, 1)
+    libc.pthread_setspecific(key.value, 1)
+for _ in range(20):
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+while len(results) < 20:  # Python's join() does not wait for destructors
+    pass
+assert set(results) == {6.0}
+"""
+    fresh_python(code, MALLOC_PERTURB_="165")
+
+
+def test_no_thread_local_object_of_the_library_has_a_destructor():
+    # What runs after that destructor would find a destroyed object: csrc/base/
+    # per_thread.h.
+    command = "nm", "--dynamic", "--undefined-only", _C.__file__
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "__cxa_thread_atexit" not in done.stdout
+    assert "pthread_key_create" in done.stdout
 
 
 def test_a_full_queue_makes_the_caller_wait_and_loses_nothing():

@@ -1,8 +1,15 @@
-// Clocks, futexes, the environment.
+// Clocks, futexes, the environment, variables of a thread.
+#include <limits.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <thread>
+
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/futex.h"
+#include "csrc/base/per_thread.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
@@ -118,6 +125,57 @@ TEST(Env, ReadsAFlagInAnyCase) {
     set(text);
     EXPECT_EQ(env_flag(kName), flag);
   }
+}
+
+// Of all threads together.
+std::atomic<int> made{0}, destroyed{0};
+
+struct Counted {
+  Counted() { ++made; }
+  ~Counted() { ++destroyed; }
+  int uses = 0;
+};
+
+std::atomic<int> last_use{0};
+
+// Uses the variable while the thread ends, in all rounds but the last.
+struct UsesAtTheEnd {
+  static void destroyed(void* self) {
+    auto& end = *static_cast<UsesAtTheEnd*>(self);
+    last_use = ++PerThread<Counted>::get().uses;
+    if (++end.rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1)
+      pthread_setspecific(end.key, self);
+  }
+  UsesAtTheEnd() { pthread_key_create(&key, &destroyed); }
+  ~UsesAtTheEnd() { pthread_key_delete(key); }
+  pthread_key_t key;
+  int rounds = 0;
+};
+
+TEST(PerThread, IsThereForWhatElseEndsWithTheThread) {
+  struct Last {
+    ~Last() { last_use = ++PerThread<Counted>::get().uses; }
+  };
+  const int made_before = made, destroyed_before = destroyed;
+  UsesAtTheEnd end;
+  std::thread([&] {
+    thread_local Last last;
+    (void)last;
+    PerThread<Counted>::get().uses = 10;
+    pthread_setspecific(end.key, &end);
+  }).join();
+  EXPECT_EQ(last_use, 11 + end.rounds);
+  EXPECT_EQ(end.rounds, PTHREAD_DESTRUCTOR_ITERATIONS - 1);
+  EXPECT_EQ(made - made_before, 1);
+  EXPECT_EQ(destroyed - destroyed_before, 1);
+}
+
+TEST(PerThread, IsAnotherForEachThread) {
+  const int before = made;
+  PerThread<Counted>::get().uses = 5;
+  std::thread([] { EXPECT_EQ(PerThread<Counted>::get().uses, 0); }).join();
+  EXPECT_EQ(PerThread<Counted>::get().uses, 5);
+  EXPECT_EQ(made - before, 2);
 }
 
 TEST(Futex, ReturnsWhereTheWordDiffersOrTheTimeIsOver) {
