@@ -3,7 +3,7 @@
     python tools/pages.py             writes all of it anew
     python tools/pages.py KIND...     keeps the last run of that kind before
 
-Kinds: nightly, fuzz, torture and versions. A run of the first two is kept as
+Kinds: nightly, fuzz, watch, torture and versions. A run of the first three is kept as
 docs/KIND.json, one of the campaign beside the earlier ones in docs/campaign.json, so
 that a long one can be cut into several; docs/versions.json has the newest run of
 each pair of torch and CPython. `make judges` and `make compatibility` keep theirs
@@ -167,6 +167,29 @@ def of_fuzz(run: Run | None) -> str:
     return f"{text}.\n\n{about}.\n"
 
 
+def of_watch(run: Run | None) -> str:
+    """Return what programs held under Prometheus, and how soon each alert came."""
+    if run is None:
+        return "No watch has been kept yet.\n"
+    began, ended = run["files"]
+    heads = ["process", "memory, MiB", "file descriptors", "threads"]
+    rows = []
+    for name, (warm, last) in run["held"].items():
+        pairs = zip(warm, last, strict=True)
+        rows.append([name, *(f"{then:,} → {now:,}" for then, now in pairs)])
+    text = f"Healthy programs for {run['minutes']:.0f} minutes: "
+    text += f"{len(run['fired'])} alerts. Shared memory: {began[0]} files of "
+    text += f"{began[1]} MiB, then {ended[0]} files of {ended[1]} MiB.\n\n"
+    text += table(heads, rows)
+    faults = [
+        [*name.split(": "), f"{alert['after_s']:,.0f}", f"{alert['within_s']:,.0f}"]
+        for name, alert in run["faults"].items()
+    ]
+    heads = ["planted fault", "alert", "fired after, s", "limit of its rule, s"]
+    text += f"\n{table(heads, faults)}\nFalse alerts: {len(run['false'])}. "
+    return f"{text}{run['cores']} cores, {run['began']}, commit `{run['commit']}`.\n"
+
+
 def sums(runs: Sequence[Run]) -> dict[str, float]:
     """Return the counts of all runs together."""
     found: dict[str, float] = {}
@@ -249,7 +272,8 @@ def of_judges(suites: Mapping[str, Run] | None) -> str:
         counts: Counter[str] = Counter()
         for part in parts:
             counts.update(part["counts"])
-        when = "<br>".join(f"{run['ended']}, `{run['commit']}`" for run in parts)
+        runs = (r for part in parts for r in (part, part.get("again")) if r)
+        when = "<br>".join(f"{run['ended']}, `{run['commit']}`" for run in runs)
         about = (suite["version"], OF_PARTS[len(parts)], when)
         bad = (f"{counts[key]:,}" for key in ("passed", "failed", "crashed", "hung"))
         others = (f"{counts[key]:,}" for key in ("not right on cpu either", "skipped"))
@@ -287,6 +311,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "nightly": lambda: of_night(kept("nightly")),
     "campaign": lambda: of_campaign(kept("campaign")),
     "fuzz": lambda: of_fuzz(kept("fuzz")),
+    "watch": lambda: of_watch(kept("watch")),
     "versions": lambda: of_versions(kept("versions")),
     "judges": lambda: of_judges(kept("judges")),
     "libraries": lambda: of_libraries(LIBRARIES.read_text()),
@@ -359,10 +384,10 @@ def keep(kind: str) -> None:
         paths = sorted((OUT / "versions").glob("*.xml"))
         runs = [run_of_version(path, commit) for path in paths]
         _keep("versions", with_versions(kept("versions"), runs))
-    elif kind in ("nightly", "fuzz"):
+    elif kind in ("nightly", "fuzz", "watch"):
         shutil.copyfile(OUT / f"{kind}.json", DOCS / f"{kind}.json")
     else:
-        sys.exit(f"nightly, fuzz, torture or versions; found: {kind}")
+        sys.exit(f"nightly, fuzz, watch, torture or versions; found: {kind}")
 
 
 if __name__ == "__main__":

@@ -206,13 +206,30 @@ bool may_be_tried(const Op& op) {
 
 std::atomic<uint64_t> corrections_{0};
 
+// The call with out= arguments of the shape that they get, so that no kernel
+// warns that it resizes one, as inference has done that.
+torch::jit::Stack resized(at::ArrayRef<c10::IValue> stack,
+                          const Inferred& inferred) {
+  torch::jit::Stack call = stack.vec();
+  for (const Written& w : inferred.written) {
+    c10::IValue& argument = call[size_t(w.argument)];
+    const at::Tensor& t = argument.toTensor();
+    if (t.sizes() != at::IntArrayRef(w.sizes))
+      argument = zeros_with(w.sizes, w.strides, t.scalar_type());
+  }
+  return call;
+}
+
 // Runs the call on such values, or a `smaller` one, and corrects `inferred`.
 Comparison run_on(Fill fill, const Op& op, at::ArrayRef<c10::IValue> stack,
                   const Identity& identity, Overlap overlap, Inferred& inferred,
                   Smaller* smaller = nullptr) {
   torch::jit::Stack results;
   try {
-    results = results_on(fill, op.schema(), stack, overlap, smaller);
+    results =
+        smaller || overlap != Overlap::kNone
+            ? results_on(fill, op.schema(), stack, overlap, smaller)
+            : results_on(fill, op.schema(), resized(stack, inferred), overlap);
   } catch (const c10::NotImplementedError&) {
     return {Verdict::kRefuses, {}};
   } catch (const std::exception& e) {

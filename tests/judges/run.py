@@ -4,6 +4,7 @@
     python -m tests.judges.run --part 2         a third of each suite's tests
     python -m tests.judges.run --only opinfo    shards with such a name
     python -m tests.judges.run --keep           docs/judges.json gets what it finds
+    python -m tests.judges.run --again --keep   only what has failed, as it is kept
 
 --resume goes on with the run that was interrupted. out/judges.json has what came of
 the tests. Status 1 where one fails that docs/judges.json does not know of.
@@ -63,6 +64,10 @@ def run(
 
     with ThreadPoolExecutor(work.workers) as pool:
         return list(pool.map(one, chosen))
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16]
 
 
 def gist(message: str) -> str:
@@ -137,8 +142,27 @@ def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
         counts[kind] += 1
         if kind in BAD:
             failures.setdefault(kind, {})[name] = outcome.message
-    ended = datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16]
-    return {"counts": counts, "failures": failures, "ended": ended, **about()}
+    return {"counts": counts, "failures": failures, "ended": now(), **about()}
+
+
+def judged_again(suite: suites.Suite, kept: dict[str, Any], work: Work) -> None:
+    """Run those tests of a part again that have failed; note which pass now."""
+    names = [name for tests in kept["failures"].values() for name in tests]
+    wanted = suites.OUT / f"names-{os.getpid()}"
+    wanted.write_text("\n".join(names))
+    files = tuple({name.partition("::")[0] for name in names})
+    of_npu = suite.shards("npu")
+    chosen = [s for s in of_npu if any(a.endswith(files) for a in s.arguments)]
+    outcomes = run(chosen, "again", {"JUDGES_ONLY": str(wanted)}, work)
+    wanted.unlink()
+    found = {name: one for tests in outcomes for name, one in tests.items()}
+    for kind, tests in kept["failures"].items():
+        for name in [*tests]:
+            if name in found and found[name].outcome == "passed":
+                del tests[name]
+                kept["counts"][kind] -= 1
+                kept["counts"]["passed"] += 1
+    kept["again"] = {"ended": now(), **about()}
 
 
 def read_kept() -> dict[str, Any]:
@@ -171,6 +195,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--no-install", action="store_true")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     if not options.resume:
         shutil.rmtree(LOGS, ignore_errors=True)
@@ -184,7 +209,12 @@ def main() -> int:
         entry = kept.setdefault(suite.name, {"parts": {}})
         entry |= {"version": suite.version, "source": suite.source}
         for part in range(PARTS) if options.part is None else [options.part]:
-            found = judged(suite, options.only, Work(part, options.workers))
+            work = Work(part, options.workers)
+            if options.again:
+                found = entry["parts"][str(part)]
+                judged_again(suite, found, work)
+            else:
+                found = judged(suite, options.only, work)
             entry["parts"][str(part)] = found
             for outcome, number in found["counts"].items():
                 report.counts[outcome] = report.counts.get(outcome, 0) + number

@@ -8,8 +8,9 @@ While the programs of WELL run for --minutes, no alert may fire. Then each fault
 planted, and its alerts must fire within the time that their rules ask for, and no
 others. Each must name the process, its script, and the line where it is known. Prints a
 line of JSON for each change of an alert, a table, and a line of JSON with what came of
-it; the exit status is 0 if all of that was so. No program of WELL and no exporter may
-hold more memory, descriptors or threads at the end than after ten minutes.
+it, which out/watch.json has, too; the exit status is 0 if all of that was so. No
+program of WELL and no exporter may hold more memory, descriptors or threads at the end
+than after ten minutes.
 
 It has a /dev/shm of its own, so that it sees its own processes only.
 """
@@ -31,8 +32,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-sys.path.insert(0, str(SUPPORT))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT)]
 
 import yaml  # noqa: E402
 from alert_programs import ILL, WELL, Fault, Program  # noqa: E402
@@ -40,6 +41,8 @@ from footprints import Footprints  # noqa: E402
 from interpreter import environment  # noqa: E402
 from own_mounts import in_own_mounts  # noqa: E402
 from prometheus_server import Prometheus, exported, serving  # noqa: E402
+
+from tests.search.report import OUT, about  # noqa: E402
 
 _STEP_S = 2.0
 _SCRAPES_S = 60.0  # so long until a reading is in a rate, and a rule has seen it
@@ -302,6 +305,7 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
     if unknown := sorted(wanted - rules.keys()):
         raise SystemExit(f"no rule is called {', '.join(unknown)}")
     limits = {alert: patience(alert, rules) for alert in wanted}
+    began = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M UTC}"
     with (
         tempfile.TemporaryDirectory() as folder,
         watching(Path(folder), text) as (watch, programs, exporters),
@@ -328,6 +332,11 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
         and all(found["ok"] for found in summary.get("faults", {}).values())
     )
     say(summary=summary, ok=ok)
+    if ok and faults:
+        found = {**summary["well"], **summary, "began": began, **about()}
+        del found["well"]
+        OUT.mkdir(exist_ok=True)
+        (OUT / "watch.json").write_text(json.dumps(found, indent=1))
     return ok
 
 

@@ -96,6 +96,44 @@ def test_a_kernel_warns_at_the_call_each_time(call, alerting):
         assert len(warned) == 1
 
 
+@pytest.fixture
+def always():
+    """Warnings of torch that come once for each process come each time."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, out: torch.mm(a, a, out=out),
+        lambda a, out: torch.linalg.inv(a, out=out),
+        lambda a, out: torch.cholesky_inverse(a, out=out),
+        lambda a, out: torch.linalg.householder_product(a, a[0], out=out),
+        lambda a, out: torch.cat([a, a], out=out),
+    ],
+    ids=["mm", "inv", "cholesky_inverse", "householder_product", "cat"],
+)
+def test_a_result_that_is_resized_is_one_warning(call, always):
+    a = torch.eye(3)
+    on_cpu = torch.empty(0)
+    call(a, on_cpu)
+    for _ in range(2):
+        out = torch.empty(5, device="npu")
+        with pytest.warns(UserWarning, match="was resized") as warned:
+            call(a.npu(), out)
+            torch.npu.synchronize()
+        assert len(warned) == 1
+        assert torch.equal(out.cpu(), on_cpu)
+
+
+def test_new_memory_of_complex_halves_is_a_warning(always):
+    for call in (torch.empty, torch.zeros, torch.rand):
+        with pytest.warns(UserWarning, match="ComplexHalf support"):
+            call(3, dtype=torch.chalf, device="npu")
+
+
 # Attention may draw numbers that a program would miss, so nobody tries it.
 @pytest.mark.parametrize("name", [n for n in CALLS if n != "attention"])
 def test_a_capture_refuses_a_wrong_call_in_cpus_words(name: str):

@@ -47,6 +47,16 @@ at::Tensor filled(at::Tensor t) {
   return t;
 }
 
+caffe2::TypeMeta type_of(std::optional<at::ScalarType> dtype) {
+  const at::ScalarType type = at::dtype_or_default(dtype);
+  if (type == at::kComplexHalf) [[unlikely]] {  // as torch for cpu and CUDA
+    TORCH_WARN_ONCE(
+        "ComplexHalf support is experimental and many operators don't support "
+        "it yet.");
+  }
+  return c10::scalarTypeToTypeMeta(type);
+}
+
 at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pinned,
@@ -54,9 +64,7 @@ at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
   check_options(layout, pinned);
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   at::detail::check_size_nonnegative(extents);
-  at::Tensor t =
-      make_contiguous(stream_for(device), extents,
-                      c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
+  at::Tensor t = make_contiguous(stream_for(device), extents, type_of(dtype));
   if (format && *format != at::MemoryFormat::Contiguous)
     t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   return filled(std::move(t));
@@ -70,9 +78,8 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
   check_options(layout, pinned);
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   at::detail::check_size_nonnegative(extents);
-  return filled(
-      make_tensor(stream_for(device), extents, C10_AS_INTARRAYREF_SLOW(strides),
-                  c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype))));
+  return filled(make_tensor(stream_for(device), extents,
+                            C10_AS_INTARRAYREF_SLOW(strides), type_of(dtype)));
 }
 
 // Makes a tensor of zeros without memory; torch turns it into a real one when
