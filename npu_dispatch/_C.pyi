@@ -367,4 +367,5 @@ def fail_job(failure: str) -> None: ...  # this rank ends, and why
 def tell_job_at_exit() -> None: ...  # the program's exit code
 def job_failure() -> str: ...  # the job's first; "": none so far
 def wait_for_job_failure() -> str | None: ...  # None: this rank has left before one
+def end_job_waits() -> None: ...  # wait_for_job_failure() returns
 def own_address(size: int) -> str: ...

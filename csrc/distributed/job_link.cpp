@@ -39,6 +39,11 @@ Joined& joined() {
   return *instance;
 }
 
+std::vector<std::weak_ptr<JobLink>> all_joined() {
+  std::lock_guard lock(joined().mutex);
+  return joined().all;
+}
+
 std::string random_text() {
   std::random_device random;
   std::string text;
@@ -167,18 +172,24 @@ std::shared_ptr<JobLink> JobLink::current() {
 }
 
 void JobLink::end_all(const std::string& failure) {
-  std::vector<std::weak_ptr<JobLink>> all;
-  {
-    std::lock_guard lock(joined().mutex);
-    all = joined().all;
-  }
-  for (const auto& one : all)
+  for (const auto& one : all_joined())
     if (const auto link = one.lock()) {
       if (failure.empty())
         link->leave();
       else
         link->fail("lost rank " + std::to_string(link->rank_) + ": " + failure);
       link->wait_until_sent();
+    }
+}
+
+void JobLink::end_waits() {
+  for (const auto& one : all_joined())
+    if (const auto link = one.lock()) {
+      {
+        std::lock_guard lock(link->mutex_);
+        link->waits_end_ = true;
+      }
+      link->changed_.notify_all();
     }
 }
 
@@ -262,8 +273,9 @@ std::string JobLink::await_failure(Milliseconds most) const {
 
 std::optional<std::string> JobLink::wait_for_end() const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock,
-                [&] { return !failure_.empty() || left_[rank_] || served_; });
+  changed_.wait(lock, [&] {
+    return !failure_.empty() || left_[rank_] || served_ || waits_end_;
+  });
   if (failure_.empty()) return std::nullopt;
   return failure_;
 }

@@ -35,6 +35,9 @@ class JobLink {
   // For the end of the process: tells each job that was joined that this rank
   // ends well ("") or why it fails, and returns when that is sent.
   static void end_all(const std::string& failure);
+  // Ends wait_for_end() of each job: a thread of the interpreter's has to be
+  // back from it before the interpreter ends.
+  static void end_waits();
 
   JobLink(int rank, int size);
   JobLink(const JobLink&) = delete;
@@ -55,7 +58,8 @@ class JobLink {
   std::string failure() const;
   // The same, after waiting for it; "": nothing has by then.
   std::string await_failure(Milliseconds most) const;
-  // Waits for a failure. Nothing: this rank has left the job before one.
+  // Waits for a failure. Nothing: this rank has left the job before one, or
+  // end_waits() was called.
   std::optional<std::string> wait_for_end() const;
   bool has_left(int rank) const;
 
@@ -97,6 +101,7 @@ class JobLink {
   std::vector<Word> posted_;
   bool sent_ = true;  // all that was posted
   bool served_ = false;
+  bool waits_end_ = false;
 };
 
 }  // namespace npu

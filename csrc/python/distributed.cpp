@@ -151,6 +151,7 @@ void bind_distributed(py::module_& m) {
   m.def("job_failure", &job_failure);
   m.def("tell_job_at_exit", &tell_job_at_exit);
   m.def("wait_for_job_failure", &wait_for_job_failure);
+  m.def("end_job_waits", &JobLink::end_waits);
   def(m, "own_address", &own_address);
   m.def("collective_log_cost", &log_cost);
   m.def("note_host_place", [](const std::string& line, bool in_loader) {

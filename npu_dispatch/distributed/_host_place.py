@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from types import FrameType
 
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.device_error import frame_origins
+from npu_dispatch.npu.runtime.start import start_until_exit
 
 _SECONDS = 1.0
 _LOADER = "/torch/utils/data/"
 _started = threading.Lock()  # held for good by the first call
+_ends = threading.Event()
 
 
 def start_noting() -> None:
     """Start the thread. A second call does nothing."""
     if _started.acquire(blocking=False):
-        threading.Thread(target=_note, name="npu-host-place", daemon=True).start()
+        notes = threading.Thread(target=_note, name="npu-host-place", daemon=True)
+        start_until_exit(notes, _ends.set)
 
 
 def _note() -> None:
@@ -35,7 +37,8 @@ def _note() -> None:
         if frame is not None:
             _C.note_host_place(*_place(frame, libraries))
         del frame  # it keeps its locals alive
-        time.sleep(_SECONDS)
+        if _ends.wait(_SECONDS):
+            return
 
 
 def _place(frame: FrameType, libraries: tuple[str, ...]) -> tuple[str, bool]:

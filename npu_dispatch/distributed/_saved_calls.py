@@ -13,6 +13,7 @@ from pathlib import Path
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu.runtime.start import start_until_exit
 
 _mutex = threading.Lock()  # held by who saves: a process that ends waits for it
 _saved = False
@@ -38,7 +39,8 @@ def save_at_a_failure() -> None:
     """Save this rank's calls when the job fails that it has just joined."""
     if not Config.read().flight_recorder_file or not _C.segment_path():
         return
-    threading.Thread(target=_wait, name="npu-save-calls", daemon=True).start()
+    waits = threading.Thread(target=_wait, name="npu-save-calls", daemon=True)
+    start_until_exit(waits, _C.end_job_waits)
     # A rank that failed may end sooner than the thread runs.
     atexit.unregister(_save_if_failed)
     atexit.register(_save_if_failed)

@@ -225,6 +225,32 @@ sys.stdin.readline()
     assert failed == [[False, True], [False], [False]]
 
 
+def test_a_program_that_would_save_its_calls_ends_well(ranks, tmp_path):
+    """Its group is there until then, and so is the thread that waits for a failure."""
+    ranks(
+        """
+join()
+dist.all_reduce(torch.ones(4).npu())
+""",
+        TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"),
+    )
+
+
+def test_the_interpreter_finds_no_thread_of_ours_at_its_end(ranks, tmp_path):
+    ranks(
+        """
+import atexit, threading
+join()
+dist.all_reduce(torch.ones(4).npu())
+names = {thread.name for thread in threading.enumerate()}
+assert {"npu-host-place", "npu-save-calls"} <= names, names
+atexit._run_exitfuncs()
+assert threading.enumerate() == [threading.main_thread()]
+""",
+        TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "trace_"),
+    )
+
+
 SAVE = """
 import pickle, time
 from npu_dispatch.distributed import dump_flight_recorder

@@ -115,12 +115,34 @@ def _leave_with_multiprocessing(_: object = None) -> None:
     util.Finalize(None, _leave, exitpriority=_AFTER_ALL_OTHERS)
 
 
+_threads: list[tuple[threading.Thread, Callable[[], object]]] = []
+
+
+def start_until_exit(thread: threading.Thread, end: Callable[[], object]) -> None:
+    """Start a thread that `end()` ends, when all queues of the process are empty.
+
+    The interpreter ends a thread that it leaves behind as soon as that thread needs
+    it again, and a function of C++ on the thread's stack then ends the process.
+    """
+    _threads[:] = [one for one in _threads if one[0].is_alive()]
+    thread.start()
+    _threads.append((thread, end))
+
+
+def _end_threads() -> None:
+    for thread, end in _threads:
+        if thread.is_alive():  # not in a forked child
+            end()
+            thread.join()
+
+
 def finish_at_exit() -> None:
     """Have the process leave in order.
 
     A child of multiprocessing ends by os._exit(), which calls nothing of atexit, and
     would look as if it had been killed. It forgets what its parent has registered.
     """
+    atexit.register(_end_threads)  # after the next one: the last comes first
     atexit.register(finish_or_drop)
     _leave_with_multiprocessing()
     util.register_after_fork(finish_or_drop, _leave_with_multiprocessing)
