@@ -16,6 +16,7 @@ from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Exemplar
 
 import npu_dispatch
+from npu_dispatch.observe.judge.describe import Killed
 from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
 from npu_dispatch.observe.segment import StatsReader
@@ -24,7 +25,6 @@ from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.observe.serve.families import Families, Labels, format_for
-from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.options import KEPT_SECONDS
 from npu_dispatch.observe.serve.process_metrics import More, add_process
 from npu_dispatch.versions import TORCH_VERSION
@@ -91,7 +91,7 @@ class Scrapes:
         self._hang_seconds = hang_seconds
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._history = History(_SPAN_SECONDS)
-        self._killed = Killed(processes)
+        self.killed = Killed(processes)  # for who has the processes
         # By the open segment: a program that replaces itself counts from zero.
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
         self._answering = threading.Lock()  # guards these
@@ -134,7 +134,7 @@ class Scrapes:
                     per_stream=self._per_stream,
                 )
             stale, killed = len(processes.unreadable), processes.killed
-            late = self._killed.look()[:_MOST_KILLED]
+            late = self.killed.look()[:_MOST_KILLED]
         _add_killed(out, late)
         _add_own(out, len(views), stale, killed, start)
         return [*out.all(), *_PROCESS.collect()]

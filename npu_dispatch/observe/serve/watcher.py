@@ -13,7 +13,6 @@ from typing import Any
 
 from npu_dispatch.observe.judge.rates import History, Reading
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.serve.killed import Killed
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import point, process_values
@@ -24,7 +23,6 @@ _HISTORY = 600  # points, of
 _APART_S = 0.9  # or more: ten minutes of the default interval
 # /livez gives up on readings that are older than the longer of these.
 _STALE_S, _STALE_INTERVALS = 30.0, 10
-_LATELY_S = 600.0  # for which killed processes are shown
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +51,6 @@ class Watcher:
         }
         self._newest = b""  # the snapshot as JSON
         self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
-        self._killed = Killed(processes)
         self._interval, self._hang_seconds = config.interval, config.hang_seconds
         self._past = History(_SMOOTH_S)
         self._news = asyncio.Condition()
@@ -117,6 +114,7 @@ class Watcher:
                 Reading(view, view.reader.waits_by_site(), view.reader.ops())
                 for view in self.views
             ]
+            killed = self.scrapes.killed.look()
         self._past.note(readings)
         self.snapshot = {
             "time": time.time(),
@@ -126,7 +124,7 @@ class Watcher:
                 process_values(self._past.before(now.view), now, self._hang_seconds)
                 for now in readings
             ],
-            "killed": self._killed.look(),
+            "killed": killed,
         }
 
     async def events(self) -> AsyncIterator[tuple[str, bytes]]:
