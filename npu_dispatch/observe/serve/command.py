@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from npu_dispatch.observe.serve.deployment import FILES, text_of
 from npu_dispatch.observe.serve.options import check_name, check_token
+
+# What `export` prints, and the file that it is in.
+_FILES = {
+    "alerts": "alerts.yml",
+    "container": "Containerfile",
+    "dashboards": "",
+    "kubernetes": "kubernetes.yml",
+    "scrape-config": "scrape-config.yml",
+    "systemd": "npu-dispatch.service",
+}
 
 
 def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -208,11 +218,26 @@ def _token(given: str | None) -> str:
     show_default=True,
     help="URL of this documentation, to which alerts link.",
 )
-@click.argument("what", type=click.Choice(sorted(FILES)))
+@click.argument("what", type=click.Choice(sorted(_FILES)))
 def export(what: str, docs_url: str) -> None:
     """Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.
 
     alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
     container and kubernetes run `npu-dispatch serve --all-users`, one per machine.
     """
-    click.echo(text_of(what, docs_url), nl=False)
+    text = _read(what)
+    if what == "kubernetes":
+        import textwrap
+
+        text += textwrap.indent(_read("alerts"), "  ")  # below its last `spec:`
+    command = Path(sys.executable).with_name("npu-dispatch")
+    text = text.replace("ExecStart=COMMAND", f"ExecStart={command}")
+    click.echo(text.replace("DOCS/", f"{docs_url.rstrip('/')}/"), nl=False)
+
+
+def _read(what: str) -> str:
+    if what == "dashboards":
+        from npu_dispatch.observe.serve.dashboard import dashboard
+
+        return dashboard()
+    return (Path(__file__).parent / "deploy" / _FILES[what]).read_text()
