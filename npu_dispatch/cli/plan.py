@@ -159,7 +159,7 @@ def plan(
     out: Path | None,
     html_file: Path | None,
     trace_file: Path | None,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Predict how SCRIPT would run on another device.
@@ -195,7 +195,7 @@ def plan(
         recorded = record(
             [str(what), *rest],
             specs,
-            module=module is not None,
+            module=module,
             steps=steps,
             warmup=warmup,
             host_speed=host_speed,

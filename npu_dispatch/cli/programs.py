@@ -40,7 +40,7 @@ def run(
     out: Path | None,
     quiet: bool,
     compiled: bool,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with the device loaded and print a summary to stderr.
@@ -145,7 +145,7 @@ def sanitize(
     sarif_file: Path | None,
     suppressions: Path | None,
     raises: bool,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT and report races between streams, and with the host.
@@ -180,11 +180,9 @@ def sanitize(
     sys.exit(status or (0 if clean else 66))
 
 
-def _command(
-    context: click.Context, module: str | None, args: tuple[str, ...]
-) -> list[str]:
+def _command(context: click.Context, module: bool, args: tuple[str, ...]) -> list[str]:
     """Return the command to run: a program of any kind behind `--`, else Python."""
-    after_dashes = context.meta.get(AFTER_DASHES) and module is None
+    after_dashes = context.meta.get(AFTER_DASHES) and not module
     if after_dashes and args and not args[0].endswith(".py"):
         return list(args)
     what, args = what_to_run(module, args)
