@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from npu_dispatch.observe.judge.summary import Steps
-    from npu_dispatch.sanitizer.processes import Process
+    from npu_dispatch.sanitizer import Process
 
 
 @click.command(cls=Runner, options_metavar=options.PROGRAM)
@@ -200,7 +200,7 @@ def _run_sanitized(
 
     The processes that it starts get the sanitizer through their environment.
     """
-    from npu_dispatch.sanitizer.processes import read_all
+    from npu_dispatch.sanitizer import read_all
 
     with tempfile.TemporaryDirectory(prefix="npu_sanitize-") as folder:
         changes |= {

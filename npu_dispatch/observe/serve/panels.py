@@ -8,6 +8,7 @@ all alerts, and [R] is the time that rates are taken over.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 # What each verdict is on the chart of verdicts: the worst has the highest number.
@@ -39,29 +40,33 @@ class Panel(NamedTuple):
     queries: dict[str, str]  # legend: query
 
 
-def _lines(title: str, unit: str, text: str, query: str, more: str = "") -> Panel:
-    """A line per process; `more` tells several lines of one process apart."""
-    return _several(title, unit, text, {more: query})
-
-
-def _several(title: str, unit: str, text: str, queries: dict[str, str]) -> Panel:
-    legends = {f"{_WHO} {more}".rstrip(): query for more, query in queries.items()}
-    return Panel(title, "timeseries", 12, unit, text, legends)
-
-
 def _number(title: str, width: int, text: str, query: str) -> Panel:
     return Panel(title, "stat", width, "none", text, {title.lower(): query})
-
-
-def _exporter(title: str, unit: str, text: str, queries: dict[str, str]) -> Panel:
-    legends = {f"{{{{instance}}}} {more}".rstrip(): q for more, q in queries.items()}
-    return Panel(title, "timeseries", 8, unit, text, legends)
 
 
 _WHO = "{{host}} process {{process}} rank {{rank}}"
 _DEVICE = "npu:{{device}}"
 _CALL = "{{group}} {{collective}}"
 _BY_RANK = 'sum by (job_id, WHO) (rate(tasks_completed_total{S, rank!=""}[R]))'
+
+
+def _lines(
+    title: str,
+    unit: str,
+    text: str,
+    queries: str | dict[str, str],
+    more: str = "",
+    *,
+    who: str = _WHO,
+    width: int = 12,
+) -> Panel:
+    """A line for each of `who`, or several, which `more` or the keys tell apart."""
+    each = queries if isinstance(queries, dict) else {more: queries}
+    legends = {f"{who} {more}".rstrip(): query for more, query in each.items()}
+    return Panel(title, "timeseries", width, unit, text, legends)
+
+
+_exporter = partial(_lines, who="{{instance}}", width=8)
 
 
 def _share(name: str) -> str:
@@ -152,13 +157,13 @@ ROWS: dict[str, list[Panel]] = {
             "max by (WHO, device) (rate(enqueue_blocked_seconds_total{S}[R]))",
             _DEVICE,
         ),
-        _several(
+        _lines(
             *("What a launch costs its caller", "s"),
             "From an operator's entry until its task is queued, of one call in 16.",
             {f"p{100 * q:.0f}": _quantile(q, "launch_sampled_seconds")
              for q in (0.5, 0.99)},
         ),
-        _several(
+        _lines(
             *("From launch to end", "s"),
             "The wait in the queue and the task itself, of one task in 16.",
             {f"p{100 * q:.0f}": _quantile(q, "task_latency_seconds")
@@ -249,13 +254,13 @@ ROWS: dict[str, list[Panel]] = {
         ),
     ],
     "Memory": [
-        _several(
+        _lines(
             *("Allocated", "bytes"),
             "What tensors take now, and the most that they took.",
             {_DEVICE: _memory("allocated"),
              f"{_DEVICE} peak": _memory("allocated_peak")},
         ),
-        _several(
+        _lines(
             *("Reserved", "bytes"),
             "What the allocator holds, and the most that it may.",
             {_DEVICE: _memory("reserved"), f"{_DEVICE} limit": _memory("limit")},
@@ -266,7 +271,7 @@ ROWS: dict[str, list[Panel]] = {
             "sum by (WHO, device) (memory_deferred_free_bytes{S})",
             _DEVICE,
         ),
-        _several(
+        _lines(
             *("Out of memory", "short"),
             "Allocations that failed, and those that first had to empty the cache.",
             {"failed": "sum by (WHO) (increase(memory_oom_total{D}[R]))",
