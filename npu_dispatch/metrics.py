@@ -20,8 +20,13 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.config import for_child, own_python
-from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve.options import check_name, check_token, in_url, listen
+from npu_dispatch.observe.serve.options import (
+    ServiceConfig,
+    check_name,
+    check_token,
+    in_url,
+    listen,
+)
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ class NpuCollector(Collector):
     """
 
     def __init__(self, *, pid: int | None = None) -> None:
-        self._scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
+        self._scrapes = Scrapes(ServiceConfig(pid=pid))
 
     def describe(self) -> Iterable[Metric]:
         # Registering must not collect. This name stands for all: a registry refuses a
@@ -66,7 +71,7 @@ def asgi_app(*, pid: int | None = None) -> ASGIApp:
 
     from npu_dispatch.observe.serve.access import Compressed
 
-    scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
+    scrapes = Scrapes(ServiceConfig(pid=pid))
     return Compressed(
         Router([Route("/{any:path}", scrapes.response)], redirect_slashes=False)
     )

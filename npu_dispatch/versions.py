@@ -8,10 +8,9 @@ __all__ = ["TORCH_NPU_VERSION", "TORCH_VERSION", "TORCH_VERSIONS", "fits", "need
 # tools/torch_pin.py reads this line. A build that finds no torch takes the first.
 TORCH_VERSIONS = ("2.13.0", "2.14.1")
 
-TORCH_VERSION: str
 try:
-    # The one that the extension was compiled against; csrc/extension.cmake writes it.
-    from npu_dispatch._built import TORCH_VERSION  # type: ignore[import-not-found]
+    # The one that the extension was compiled against.
+    from npu_dispatch._built import TORCH_VERSION
 except ImportError:  # nothing was compiled
     TORCH_VERSION = TORCH_VERSIONS[0]
 

@@ -12,7 +12,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import start_exporter
-from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
@@ -56,11 +55,11 @@ def test_names_and_tokens_that_cannot_be_are_refused():
 
 def test_an_answer_is_given_again_for_a_while(write_segment, ghost):
     folder = write_segment(ghost, {})
-    scrapes = Scrapes(Processes(directory=folder), ranked=False)
+    scrapes = Scrapes(ServiceConfig(directory=folder, kept_seconds=3600))
 
-    first, _ = scrapes.answer("", kept=3600)
+    first, _ = scrapes.answer("")
 
-    assert scrapes.answer("", kept=3600)[0] is first
+    assert scrapes.answer("")[0] is first
     assert scrapes.answer("")[0] != first  # it has another time
 
 

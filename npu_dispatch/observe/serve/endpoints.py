@@ -151,9 +151,8 @@ class Endpoints:
             schema: {type: string}
         responses: {200: {content: {text/plain: {}}}}
         """
-        return await self._watcher.scrapes.response(
-            request, self._watcher.telemetry.families, self._config.kept_seconds
-        )
+        families = self._watcher.telemetry.families
+        return await self._watcher.scrapes.response(request, families)
 
     async def livez(self, _: Request) -> Response:
         """JSON.

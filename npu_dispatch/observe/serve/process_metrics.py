@@ -22,6 +22,7 @@ from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.words import short
 
 _S = 1e9
@@ -153,14 +154,10 @@ def _labels(who: _Identity, device: int | None, stream: int | None) -> Labels:
 
 
 def add_process(
-    out: Families, view: ProcessView, more: More, *, ranked: bool, per_stream: bool
+    out: Families, view: ProcessView, more: More, config: ServiceConfig
 ) -> None:
-    """Add every metric of a process.
-
-    `ranked` adds the label `process`, without which the series of two processes
-    could be the same. `per_stream` adds what is costly to have of every stream.
-    """
-    info = view.info
+    """Add every metric of a process, with its label unless there is but one."""
+    info, per_stream, ranked = view.info, config.per_stream, config.pid is None
     who = _Identity(
         view.id if ranked else "",
         *(info.rank, info.local_rank, info.job_id, _host(ranked), info.pod),

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from npu_dispatch.observe.judge.rates import History, Reading
-from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.listing import ProcessView
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import point, process_values
@@ -30,16 +30,7 @@ class Watcher:
     """Reads the counters on one event loop, from the first request on."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        processes = Processes(
-            pid=config.pid, directory=config.directory, all_users=config.all_users
-        )
-        self.scrapes = Scrapes(
-            processes,
-            ranked=config.pid is None,
-            top_ops=config.ops,
-            per_stream=config.per_stream,
-            hang_seconds=config.hang_seconds,
-        )
+        self.scrapes = Scrapes(config)
         self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
         self.snapshot: dict[str, Any] = {
