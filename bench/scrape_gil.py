@@ -35,6 +35,7 @@ from _harness import bench, emit, timed
 from _processes import busy
 
 from npu_dispatch.observe.segment import StatsReader, segment_file
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
 FORMATS = {
