@@ -26,6 +26,10 @@ _SELECTED = {"E": 1, "P": 4, "D": 5, "S": 6}
 _PAGE = "http://${host}:9401/"
 _WHO = "host, instance, process, rank"
 _HEIGHTS = {"stat": 5, "table": 5, "state-timeline": 7}
+_VERDICT = " or ".join(
+    f'{code} * process_verdict{{P, kind="{kind}"}}'
+    for kind, (code, _) in VERDICTS.items()
+)
 _BAD = {"mode": "absolute", "steps": [{"color": "green"}, {"color": "red", "value": 1}]}
 
 
@@ -39,7 +43,7 @@ def _expand(query: str) -> str:
     def name(found: re.Match[str]) -> str:
         return f"npu_dispatch_{found[1]}{{{_selector(_SELECTED[found[2]])}"
 
-    query = re.sub(r"(\w+)\{([PDSE])\b", name, query)
+    query = re.sub(r"(\w+)\{([PDSE])\b", name, query.replace("VERDICT", _VERDICT))
     query = query.replace("WHO", _WHO).replace("[R]", "[$__rate_interval]")
     return query.replace("RULES", "|".join(_alerts()))
 
