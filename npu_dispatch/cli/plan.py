@@ -113,7 +113,6 @@ def _measured_host() -> str:
     "--warmup",
     type=click.IntRange(0),
     default=3,
-    show_default=True,
     help="Steps to skip at the start.",
 )
 @click.option(
@@ -230,7 +229,6 @@ def plan(
 @click.option(
     "--name",
     default="this machine's cpu",
-    show_default=True,
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:

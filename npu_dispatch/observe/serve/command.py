@@ -64,13 +64,11 @@ def _check_names(
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
-    show_default=True,
     help="Address to listen on.",
 )
 @click.option(
     "--port",
     default=9401,
-    show_default=True,
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0: any free port, which is printed.",
 )
@@ -85,28 +83,24 @@ def _check_names(
 @click.option(
     "--interval",
     default=1.0,
-    show_default=True,
     type=click.FloatRange(min=0.05, max=60),
     help="Seconds between two readings.",
 )
 @click.option(
     "--hang-seconds",
     default=10.0,
-    show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds without progress after which a process counts as hung.",
 )
 @click.option(
     "--max-clients",
     default=64,
-    show_default=True,
     type=click.IntRange(1, 512),
     help="Maximum number of clients of the live event stream.",
 )
 @click.option(
     "--max-rate",
     default=200.0,
-    show_default=True,
     type=click.FloatRange(min=1),
     help="Maximum number of requests per second from one client address.",
 )
@@ -144,7 +138,6 @@ def _check_names(
 @click.option(
     "--ops",
     default=0,
-    show_default=True,
     metavar="N",
     type=click.IntRange(0, 100),
     help="Add metrics for the N costliest operators.",
@@ -215,7 +208,6 @@ def _token(given: str | None) -> str:
     "--docs-url",
     metavar="URL",
     default="docs",
-    show_default=True,
     help="URL of this documentation, to which alerts link.",
 )
 @click.argument("what", type=click.Choice(sorted(_FILES)))
