@@ -51,7 +51,7 @@ def _panel(text: str) -> Panel:
 
 
 def _rows(text: str) -> dict[str, list[Panel]]:
-    rows = (row.partition("\n") for row in text.split("# ")[1:])
+    rows = (row.partition("\n") for row in text.split("\n# ")[1:])
     return {
         title: [_panel(panel) for panel in re.split(r"\n(?=\w)", panels.strip())]
         for title, _, panels in rows
