@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.config import for_child, own_python
+from npu_dispatch.observe.segment.untrusted_file import Closed
 from npu_dispatch.observe.serve.options import (
     ServiceConfig,
     check_name,
@@ -77,7 +78,7 @@ def asgi_app(*, pid: int | None = None) -> ASGIApp:
     )
 
 
-class Exporter:
+class Exporter(Closed):
     """A running exporter, which ends with close() or when its trainer ends."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
@@ -96,12 +97,6 @@ class Exporter:
             self._process.stdout.close()
         self._process.terminate()
         self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def start_exporter(

@@ -15,7 +15,7 @@ import pwd
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from npu_dispatch.observe.segment import (
     StatsError,
@@ -25,6 +25,7 @@ from npu_dispatch.observe.segment import (
     system,
     values,
 )
+from npu_dispatch.observe.segment.untrusted_file import Closed
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
@@ -260,7 +261,7 @@ def _how_ended(watched: _Watched) -> str:
     return ""
 
 
-class Processes:
+class Processes(Closed):
     """The processes of this user that publish statistics, or one of them.
 
     With `all_users` they are those of every user whose folder this one may read.
@@ -376,9 +377,3 @@ class Processes:
         """Forget the processes. A segment stays open for as long as a view has it."""
         self._watched.clear()
         self.views = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

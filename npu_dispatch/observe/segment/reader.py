@@ -6,12 +6,16 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from npu_dispatch.observe.segment import layout, values
 from npu_dispatch.observe.segment.collectives import CollectiveLog, read_log
 from npu_dispatch.observe.segment.system import is_here, stack_start
-from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, UntrustedFile
+from npu_dispatch.observe.segment.untrusted_file import (
+    Closed,
+    UnsafeFileError,
+    UntrustedFile,
+)
 
 _HISTOGRAM_WORDS = layout.TIME_BUCKETS + 2
 
@@ -41,7 +45,7 @@ def _summed(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     return [(name, *both) for name, both in sums.items()]
 
 
-class StatsReader:
+class StatsReader(Closed):
     """A read-only view of one process's counters.
 
     `any_user`: that process may be another user's.
@@ -394,9 +398,3 @@ class StatsReader:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 from pathlib import Path
+from typing import Self
 
 from npu_dispatch.observe.segment.system import is_here, lives
 
@@ -69,7 +70,20 @@ def _check_file(path: Path, found: os.stat_result, owners: set[int]) -> None:
         raise UnsafeFileError(f"{path}: every user may write to it")
 
 
-class UntrustedFile:
+class Closed:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class UntrustedFile(Closed):
     """An open file of that kind, to be read piece by piece."""
 
     def __init__(

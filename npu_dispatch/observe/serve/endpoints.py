@@ -465,8 +465,5 @@ def ask_launch_blocking(segment: Path, wanted: bool) -> None:
     """
     StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    file = UntrustedFile(segment, writable=True)
-    try:
+    with UntrustedFile(segment, writable=True) as file:
         file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
-    finally:
-        file.close()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from npu_dispatch.observe.segment.folders import TRACES, own_file
 from npu_dispatch.observe.segment.layout import WORD, Struct
 from npu_dispatch.observe.segment.system import lives
-from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
+from npu_dispatch.observe.segment.untrusted_file import Closed, UntrustedFile
 
 KINDS = ("kernel", "wait", "record", "program")
 # Kinds of marks: a range's ends, and a moment by itself.
@@ -70,7 +70,7 @@ class Ring:
     lost: int = 0
 
 
-class TraceFile:
+class TraceFile(Closed):
     """A process's trace file; use as a context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -260,9 +260,3 @@ class TraceFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
