@@ -36,6 +36,7 @@ def fitted(kind: Any, value: Any, what: str) -> Any:
     ValueError if it does not fit.
     """
     hints, args = _hints(kind), get_args(kind)
+    made: Any = get_origin(kind)
     if hints and isinstance(value, list):
         value = dict(zip(hints, value, strict=True))
     if hints and isinstance(value, dict):
@@ -44,13 +45,12 @@ def fitted(kind: Any, value: Any, what: str) -> Any:
             raise ValueError(f"{what}: found nothing as its {name!r}")
         given = [name for name in hints if name in value]
         return kind(**{n: fitted(hints[n], value[n], f"{what}: {n}") for n in given})
-    if isinstance(value, dict) and args:
+    if made is dict and isinstance(value, dict):
         items = value.items()
         return {fitted(str, k, what): fitted(args[1], v, what) for k, v in items}
     if NoneType in args:
         return None if value is None else fitted(args[0], value, what)
-    if isinstance(value, list | tuple) and args:
-        made: Any = get_origin(kind)
+    if made in (list, tuple) and isinstance(value, list | tuple):
         kinds = args[:1] * len(value) if made is list or args[-1] is ... else args
         if len(kinds) == len(value):
             return made(fitted(k, v, what) for k, v in zip(kinds, value, strict=True))
