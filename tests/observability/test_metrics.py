@@ -330,6 +330,31 @@ def test_exemplars_name_a_task_of_their_bucket(write_segment, ghost, monkeypatch
     assert b'# {task="0/42"}' in scrapes.answer(OPEN_2)[0]
 
 
+def test_a_copy_is_a_cause_under_its_name_and_a_reason_under_another(
+    write_segment, ghost
+):
+    fields = {("StreamBlock.tail", 0): 1, ("DeviceBlock.memory_total", 0): 1}
+    folder = write_segment(ghost, fields)
+    device = OFFSETS["Segment.devices"]
+    stream = device + OFFSETS["DeviceBlock.size"]
+    stream += -stream % 64
+    with (folder / str(ghost)).open("r+b") as file:
+        file.seek(device + OFFSETS["DeviceBlock.waits"] + 8 * 1)
+        file.write((5).to_bytes(8, "little"))
+        file.seek(stream + OFFSETS["StreamBlock.held"] + 8 * 2)
+        file.write((3 * 10**9).to_bytes(8, "little"))
+
+    found = values(negotiate("", collected(folder))[0].decode())
+
+    total = {
+        (name.removeprefix("npu_dispatch_"), dict(labels).get(which)): value
+        for (name, labels), value in found.items()
+        for which in ("reason", "cause")
+    }
+    assert total["host_sync_total", "d2h"] == 5
+    assert total["stream_wait_seconds_total", "copy"] == 3
+
+
 def test_streams_unused_for_five_minutes_are_folded_away(write_segment, ghost):
     fields = {("StreamBlock.last_retired_ns", i): 1 for i in range(4)}
     fields[("StreamBlock.tail", 2)] = 2  # has work

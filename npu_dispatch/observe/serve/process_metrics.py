@@ -114,7 +114,8 @@ def _add_table(out: Families, of: str, one: object, labels: Labels) -> None:
     for kind, attribute, name, label, text in _METRICS[of]:
         value = getattr(one, attribute)
         for key, n in value.items() if label else [("", value)]:
-            by = labels.also(label, _REASONS.get(key, key)) if label else labels
+            key = _REASONS.get(key, key) if label == "reason" else key
+            by = labels.also(label, key) if label else labels
             number = n / _S if name.endswith("_seconds") else n
             if kind.startswith("gauge"):
                 out.gauge(name, text, by, number if number or kind[-1] == "0" else None)
@@ -156,7 +157,7 @@ def _labels(who: _Identity, device: int | None, stream: int | None) -> Labels:
 def add_process(
     out: Families, view: ProcessView, more: More, config: ServiceConfig
 ) -> None:
-    """Add every metric of a process, with its label unless there is but one."""
+    """Add every metric of a process, labelled with its `id` if others are shown, too."""
     info, per_stream, ranked = view.info, config.per_stream, config.pid is None
     who = _Identity(
         view.id if ranked else "",
