@@ -157,7 +157,7 @@ def _labels(who: _Identity, device: int | None, stream: int | None) -> Labels:
 def add_process(
     out: Families, view: ProcessView, more: More, config: ServiceConfig
 ) -> None:
-    """Add every metric of a process, labelled with its `id` if others are shown, too."""
+    """Add every metric of a process, with its `id` if others are shown, too."""
     info, per_stream, ranked = view.info, config.per_stream, config.pid is None
     who = _Identity(
         view.id if ranked else "",
