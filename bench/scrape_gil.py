@@ -35,7 +35,7 @@ from _harness import bench, emit, timed
 from _processes import busy
 
 from npu_dispatch.observe.segment import StatsReader, segment_file
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
 FORMATS = {
@@ -184,7 +184,7 @@ def scrapes(repetitions: int, streams: int) -> None:
         for trainer in trainers:
             shutil.copy(segment_file(trainer.process.pid), folder)
         gc.freeze()  # as the service does
-        exporter = Scrapes(Processes(directory=Path(folder)), ranked=True)
+        exporter = Scrapes(ServiceConfig(directory=Path(folder), kept_seconds=0.0))
         for name, accept in FORMATS.items():
             times = [
                 timed(lambda accept=accept: exporter.answer(accept)) / 1e6

@@ -29,6 +29,14 @@ __version__ = "0.1.0"
 _torch_asked = False  # for the device, in the middle of importing npu_dispatch.npu
 __all__ += ["compile_step", "install_torch_npu_alias", "redirect_cuda"]
 
+# When something imports these, our module registers with it, or we say what is missing.
+# Lightning's packages, under each of their names, import the last one first.
+_PARTS = {
+    "torch._dynamo": "inductor.dynamo",
+    "torch.distributed.distributed_c10d": "distributed._registration",
+    "lightning_utilities": "integrations.lightning",
+}
+
 
 def is_registered() -> bool:
     """Return whether this process's `npu` device is ours."""
@@ -58,6 +66,8 @@ def register() -> None:
         global _torch_asked
         _torch_asked = True
         return
+    from functools import partial
+
     from npu_dispatch import import_alias
     from npu_dispatch.config import Config, bad_values
 
@@ -82,11 +92,8 @@ def register() -> None:
     _C.register()
     patches.apply()
     npu._compile_with(_register_with_inductor)
-    import_alias.after_import("torch._dynamo", _register_with_dynamo)
-    import_alias.after_import(
-        "torch.distributed.distributed_c10d", _register_with_distributed
-    )
-    import_alias.after_import("lightning_utilities", _register_with_lightning)
+    for imported in _PARTS:
+        import_alias.after_import(imported, partial(_register_with, imported))
     finish_at_exit()
     for text in bad_values():
         _warn(text)
@@ -119,31 +126,14 @@ def _start_watchdog(seconds: float) -> None:
         _warn(f"NPU_DISPATCH_WATCHDOG: there is no watchdog: {error}")
 
 
-def _register_with_dynamo() -> None:
-    try:
-        from npu_dispatch.inductor import dynamo
+def _register_with(imported: str) -> None:
+    import importlib
 
-        dynamo.register()
+    try:
+        importlib.import_module(f"{__name__}.{_PARTS[imported]}").register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
-        _warn(f"torch.compile does not know the device 'npu': {error}")
-
-
-def _register_with_distributed() -> None:
-    try:
-        from npu_dispatch.distributed import _registration
-
-        _registration.register()
-    except Exception as error:
-        # Nobody's import of torch fails because of us.
-        _warn(f"torch.distributed does not know the backend 'hccl': {error}")
-
-
-def _register_with_lightning() -> None:
-    # Lightning's packages, under each of their names, import this one first.
-    from npu_dispatch.integrations import lightning
-
-    lightning.register()
+        _warn(f"{imported} does not know the device 'npu': {error}")
 
 
 def _register_with_inductor() -> Any:

@@ -14,14 +14,20 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.config import for_child, own_python
-from npu_dispatch.observe.segment.listing import Processes
-from npu_dispatch.observe.serve.options import check_name, check_token, in_url, listen
+from npu_dispatch.observe.segment.untrusted_file import Closed
+from npu_dispatch.observe.serve.options import (
+    ServiceConfig,
+    check_name,
+    check_token,
+    in_url,
+    listen,
+)
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ class NpuCollector(Collector):
     """
 
     def __init__(self, *, pid: int | None = None) -> None:
-        self._scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
+        self._scrapes = Scrapes(ServiceConfig(pid=pid))
 
     def describe(self) -> Iterable[Metric]:
         # Registering must not collect. This name stands for all: a registry refuses a
@@ -66,13 +72,13 @@ def asgi_app(*, pid: int | None = None) -> ASGIApp:
 
     from npu_dispatch.observe.serve.access import Compressed
 
-    scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
+    scrapes = Scrapes(ServiceConfig(pid=pid))
     return Compressed(
         Router([Route("/{any:path}", scrapes.response)], redirect_slashes=False)
     )
 
 
-class Exporter:
+class Exporter(Closed):
     """A running exporter, which ends with close() or when its trainer ends."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
@@ -91,12 +97,6 @@ class Exporter:
             self._process.stdout.close()
         self._process.terminate()
         self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def start_exporter(

@@ -13,41 +13,28 @@ AFTER_DASHES = "npu_dispatch.program.after_dashes"  # of click.Context.meta
 
 
 class Runner(click.Command):
-    """A command with `-m MODULE`: as with Python, the module gets what follows."""
+    """A command whose program, with `-m` a module, gets all that follows its name."""
 
     # The program's own options are none of ours, and come behind it.
     ignore_unknown_options = True
     allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        taking_value = {
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and not option.is_flag
-            for name in option.opts
-        }
-        place = 0
-        while place < len(args) and args[place].startswith("-"):
-            if args[place] == "--":
-                ctx.meta[AFTER_DASHES] = True
-                break
-            if args[place] == "-m":
-                if place + 1 == len(args):
-                    break  # which click reports
-                args = [*args[: place + 2], "--", *args[place + 2 :]]
-                break
-            place += 2 if args[place] in taking_value else 1
-        return super().parse_args(ctx, args)
+        words = args.copy()
+        left = super().parse_args(ctx, args)
+        ours = words[: len(words) - len(ctx.params["args"])]
+        ctx.meta[AFTER_DASHES] = ours[-1:] == ["--"]
+        return left
 
 
 def what_to_run(
-    module: str | None, args: tuple[str, ...]
+    module: bool, args: tuple[str, ...]
 ) -> tuple[str | Path, tuple[str, ...]]:
     """Return the module's name or the script, and its arguments."""
-    if module is not None:
-        return module, args
     if not args:
         raise click.UsageError("Missing argument 'SCRIPT', or -m MODULE.")
+    if module:
+        return args[0], args[1:]
     script = Path(args[0])
     if not script.is_file():
         raise click.BadParameter(

@@ -68,7 +68,10 @@ class _Commands(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(npu_dispatch.__version__)
 def main() -> None:
     """Run PyTorch programs on the device `npu`, and inspect running ones."""

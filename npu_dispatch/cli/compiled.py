@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from npu_dispatch.drawing import Table, console, print_table
 from npu_dispatch.inductor import report
 from npu_dispatch.inductor.report import NOWHERE, Place
 from npu_dispatch.words import short
@@ -49,21 +50,13 @@ def rows() -> list[Row]:
 
 def show(rows: Sequence[Row]) -> None:
     """Print rows as a table to stderr."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(stderr=True, markup=False, emoji=False)
+    screen = console(stderr=True)
     if not rows:
-        console.print("torch.compile: no call of a compiled function")
+        screen.print("torch.compile: no call of a compiled function")
         return
-    table = Table(title="torch.compile", title_style="bold")
-    table.add_column("line", style="cyan", overflow="fold")
-    table.add_column("became")
-    table.add_column("times", justify="right")
-    table.add_column("what, or why", overflow="fold")
-    for row in rows:
-        table.add_row(short(row.at), row.became, f"{row.times:,}", row.about)
-    console.print(table)
+    head = ("line", "became", "times", "what, or why")
+    told = [(short(row.at), row.became, f"{row.times:,}", row.about) for row in rows]
+    print_table(screen, Table("torch.compile", head, told, left=len(head)))
 
 
 def _text(place: Place) -> str:

@@ -68,8 +68,8 @@ def program_options(command: Command) -> Command:
     cuda = _switch("--cuda", "NPU_DISPATCH_CUDA", text)
     text = "Make `import torch_npu` work in SCRIPT."
     torch_npu = _switch("--torch-npu", "NPU_DISPATCH_TORCH_NPU_ALIAS", text)
-    text = "Run a module, like `python -m`."
-    module = click.option("-m", "module", metavar="MODULE", help=text)
+    text = "Run MODULE instead of SCRIPT, like `python -m`."
+    module = click.option("-m", "module", is_flag=True, help=text)
     args = click.argument("args", nargs=-1, type=click.UNPROCESSED)
     return torch_npu(cuda(module(args(command))))
 

@@ -113,7 +113,6 @@ def _measured_host() -> str:
     "--warmup",
     type=click.IntRange(0),
     default=3,
-    show_default=True,
     help="Steps to skip at the start.",
 )
 @click.option(
@@ -159,7 +158,7 @@ def plan(
     out: Path | None,
     html_file: Path | None,
     trace_file: Path | None,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Predict how SCRIPT would run on another device.
@@ -195,7 +194,7 @@ def plan(
         recorded = record(
             [str(what), *rest],
             specs,
-            module=module is not None,
+            module=module,
             steps=steps,
             warmup=warmup,
             host_speed=host_speed,
@@ -230,7 +229,6 @@ def plan(
 @click.option(
     "--name",
     default="this machine's cpu",
-    show_default=True,
     help="Name of the device in plans.",
 )
 def calibrate(spec: Path, name: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from npu_dispatch.observe.judge.summary import Steps
-    from npu_dispatch.sanitizer.processes import Process
+    from npu_dispatch.sanitizer import Process
 
 
 @click.command(cls=Runner, options_metavar=options.PROGRAM)
@@ -40,7 +40,7 @@ def run(
     out: Path | None,
     quiet: bool,
     compiled: bool,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with the device loaded and print a summary to stderr.
@@ -145,7 +145,7 @@ def sanitize(
     sarif_file: Path | None,
     suppressions: Path | None,
     raises: bool,
-    module: str | None,
+    module: bool,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT and report races between streams, and with the host.
@@ -180,11 +180,9 @@ def sanitize(
     sys.exit(status or (0 if clean else 66))
 
 
-def _command(
-    context: click.Context, module: str | None, args: tuple[str, ...]
-) -> list[str]:
+def _command(context: click.Context, module: bool, args: tuple[str, ...]) -> list[str]:
     """Return the command to run: a program of any kind behind `--`, else Python."""
-    after_dashes = context.meta.get(AFTER_DASHES) and module is None
+    after_dashes = context.meta.get(AFTER_DASHES) and not module
     if after_dashes and args and not args[0].endswith(".py"):
         return list(args)
     what, args = what_to_run(module, args)
@@ -202,7 +200,7 @@ def _run_sanitized(
 
     The processes that it starts get the sanitizer through their environment.
     """
-    from npu_dispatch.sanitizer.processes import read_all
+    from npu_dispatch.sanitizer import read_all
 
     with tempfile.TemporaryDirectory(prefix="npu_sanitize-") as folder:
         changes |= {

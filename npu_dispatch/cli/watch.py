@@ -107,7 +107,6 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
 @click.option(
     "--tasks",
     default=8,
-    show_default=True,
     type=click.IntRange(min=1),
     help="Number of tasks to show per stream.",
 )
@@ -159,7 +158,6 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
 @click.option(
     "--interval",
     default=1.0,
-    show_default=True,
     type=click.FloatRange(min=0),
     help="Seconds between two readings.",
 )
@@ -197,7 +195,6 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
 @click.option(
     "--last",
     default="5s",
-    show_default=True,
     callback=_seconds,
     metavar="TIME",
     help="Time to record of PID, such as 500ms, 5s or 2m.",
@@ -206,7 +203,6 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     "-o",
     "--out",
     default="npu.pftrace",
-    show_default=True,
     type=OUTPUT_FILE,
     help="Output file: NAME.json for chrome://tracing, else for ui.perfetto.dev.",
 )

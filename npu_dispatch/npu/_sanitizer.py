@@ -25,8 +25,7 @@ from npu_dispatch.errors import NPUSanitizerErrors
 from npu_dispatch.npu.debugging.race_findings import report_of
 from npu_dispatch.npu.runtime.start import _lazy_call
 from npu_dispatch.observe.segment.layout import REPORT_KINDS
-from npu_dispatch.sanitizer import Report, Suppressions
-from npu_dispatch.sanitizer.processes import Findings
+from npu_dispatch.sanitizer import Findings, Report, Suppressions
 
 __all__ = [
     "NPUSanitizerErrors",

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
-import rich.table
-from rich.console import Console
 from rich.padding import Padding
 
+from npu_dispatch.drawing import Table, console, print_table
 from npu_dispatch.plan import spec, topology
 from npu_dispatch.plan.advice import (
     advice,
@@ -26,13 +24,6 @@ from npu_dispatch.plan.report import Operator, Report
 __all__ = ["comparison", "details", "remarks", "show", "show_list"]
 
 _MOST_ROWS = 8
-
-
-class Table(NamedTuple):
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: int = 1  # columns of words; those behind them are figures
 
 
 def comparison(reports: Sequence[Report]) -> Table:
@@ -157,43 +148,24 @@ def _origin(of: Report | Operator) -> str:
     return ", ".join(" ".join(one) for one in named) if named[1:] else named[0][1]
 
 
-def _console() -> Console:
-    # Names and errors may look like markup: list[int].
-    return Console(markup=False, emoji=False)
-
-
-def _print(console: Console, table: Table, of: str = "") -> None:
-    shown = rich.table.Table(title=f"{of}{table.title}", title_style="bold")
-    for i, name in enumerate(table.head):
-        shown.add_column(
-            name,
-            style=None if i else "cyan",
-            justify="left" if i < table.left else "right",
-            overflow="fold",
-        )
-    for cells in table.rows:
-        shown.add_row(*cells)
-    console.print(shown)
-
-
 def show(reports: Sequence[Report]) -> None:
     """Print what to do, one column a device, then each device's details."""
-    console = _console()
-    console.print("what to do", style="bold")
+    screen = console()
+    screen.print("what to do", style="bold")
     if sentence := choice(reports):
-        console.print(sentence)
+        screen.print(sentence)
     for report in reports:
         sentences = [one.text for one in advice(report)]
         if len(reports) > 1 and sentences:
-            console.print(report.device, style="cyan")
+            screen.print(report.device, style="cyan")
         for number, sentence in enumerate(sentences, 1):
-            console.print(Padding(f"{number}. {sentence}", (0, 0, 0, 2)))
-    _print(console, comparison(reports))
+            screen.print(Padding(f"{number}. {sentence}", (0, 0, 0, 2)))
+    print_table(screen, comparison(reports))
     for sentence in remarks(reports[0]):
-        console.print(sentence)
+        screen.print(sentence)
     for report in reports:
         for table in details(report):
-            _print(console, table, f"{report.device}: ")
+            print_table(screen, table, f"{report.device}: ")
 
 
 def show_list() -> None:
@@ -210,12 +182,13 @@ def show_list() -> None:
         inside = f"{1e-9 / at.inside.beta:,.4g}"
         across = at.across and f"{at.links_across} x {1e-9 / at.across.beta:,.4g}"
         networks.append((name, at.name, f"{at.per_host:,}", inside, across or ""))
-    console = _console()
+    screen = console()
     rates_head = ["memory", "GB/s", "fp16\nTFLOP/s", "fp32\nTFLOP/s"]
-    _print(console, Table("specs", ["name", "device", *rates_head], devices, left=2))
+    print_table(
+        screen, Table("specs", ["name", "device", *rates_head], devices, left=2)
+    )
     # Beside the devices they would be as wide as two terminals.
     sources = [(name, device.source, device.date) for name, device in specs.items()]
-    _print(console, Table("sources", ["name", "source", "date"], sources, left=3))
-    links_head = ["ranks of\na host", "GB/s\ninside", "GB/s\nacross"]
-    head = ["name", "what", *links_head]
-    _print(console, Table("topologies", head, networks, left=2))
+    print_table(screen, Table("sources", ["name", "source", "date"], sources, left=3))
+    head = ["name", "what", "ranks of\na host", "GB/s\ninside", "GB/s\nacross"]
+    print_table(screen, Table("topologies", head, networks, left=2))

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import zlib
+from base64 import b64encode
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -213,8 +215,17 @@ def test_hosts_without_a_common_collective_are_set_by_their_dates():
     assert "dates" in clock.text
 
 
-def test_a_file_that_is_no_timeline_is_named(tmp_path):
-    (tmp_path / "notes.json").write_text("[1]")
+def holding(value: object) -> str:
+    """Return a file in whose place for processes is something else."""
+    packed = b64encode(zlib.compress(json.dumps(value).encode())).decode()
+    return json.dumps({"otherData": {"npu_dispatch": packed}})
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", *map(holding, ({"a": 1}, [["x"] * 8], [[1]], "x"))]
+)
+def test_a_file_that_is_no_timeline_is_named(tmp_path, text):
+    (tmp_path / "notes.json").write_text(text)
 
     with pytest.raises(TraceError, match=r"notes\.json: expected a timeline"):
         load([tmp_path])

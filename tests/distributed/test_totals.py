@@ -147,7 +147,7 @@ def test_a_rank_is_that_of_the_world_in_a_group_of_some_too(ranks):
         """
 import pytest
 from npu_dispatch.observe.judge.top import Sampler
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 join()
 some = dist.new_group([1, 2], group_desc="some")
@@ -156,7 +156,7 @@ dist.all_reduce(t)
 if rank:
     dist.all_reduce(t, group=some)
 torch.npu.synchronize()
-scrapes = Scrapes(Processes(pid=os.getpid()), ranked=False)
+scrapes = Scrapes(ServiceConfig(pid=os.getpid()))
 found = {
     (sample.labels["group"], sample.labels["collective"]): sample
     for family in scrapes.families()

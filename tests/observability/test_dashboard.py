@@ -26,7 +26,7 @@ from prometheus_server import (
 from schemas import lost
 
 from npu_dispatch.cli import main
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.panels import VERDICTS
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.telemetry import Telemetry
@@ -165,7 +165,7 @@ def test_the_chart_of_verdicts_says_each_processs_verdict(tmp_path: Path):
 
 
 def test_queries_name_only_metrics_that_exist(moved_segment, ghost):
-    scrapes = Scrapes(Processes(directory=moved_segment(ghost)), ranked=True)
+    scrapes = Scrapes(ServiceConfig(directory=moved_segment(ghost)))
     telemetry = Telemetry()
     telemetry.note("/metrics", "GET", 200, 1)
     body = scrapes.answer("", telemetry.families)[0].decode()

@@ -12,7 +12,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import start_exporter
-from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.app import ServiceConfig, create_app
 from npu_dispatch.observe.serve.scrapes import Scrapes
 
@@ -56,12 +55,13 @@ def test_names_and_tokens_that_cannot_be_are_refused():
 
 def test_an_answer_is_given_again_for_a_while(write_segment, ghost):
     folder = write_segment(ghost, {})
-    scrapes = Scrapes(Processes(directory=folder), ranked=False)
+    kept, fresh = (
+        Scrapes(ServiceConfig(directory=folder, kept_seconds=seconds))
+        for seconds in (3600, 0)
+    )
 
-    first, _ = scrapes.answer("", kept=3600)
-
-    assert scrapes.answer("", kept=3600)[0] is first
-    assert scrapes.answer("")[0] != first  # it has another time
+    assert kept.answer("")[0] is kept.answer("")[0]
+    assert fresh.answer("")[0] != fresh.answer("")[0]  # it has another time
 
 
 def test_clients_in_a_loop_get_one_reading(

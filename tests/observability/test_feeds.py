@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 
@@ -191,9 +191,7 @@ class Metrics:
     """What the exporter would say of a process, one scrape after the other."""
 
     def __init__(self, pid: int) -> None:
-        self._scrapes = Scrapes(
-            Processes(pid=pid), ranked=False, top_ops=3, per_stream=True
-        )
+        self._scrapes = Scrapes(ServiceConfig(pid=pid, ops=3, per_stream=True))
 
     def read(self) -> Mapping[Key, Any]:
         found: dict[Key, Any] = {}

@@ -31,6 +31,7 @@ from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.segment.values import Histogram
 from npu_dispatch.observe.serve.families import Families, Labels, format_for
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.telemetry import Telemetry
 
@@ -109,11 +110,14 @@ def busy_segment(write_segment, pid: int, streams: int = 1, **more):
     return write_segment(pid, fields, streams=streams, **more)
 
 
-def collected(folder, **how: bool):
-    """Return the metrics, without those that the exporter has about itself."""
-    with Processes(directory=folder) as processes:
-        scrapes = Scrapes(processes, **{"ranked": False, **how})
-        found = scrapes.families()
+def collected(folder, *, ranked: bool = False, per_stream: bool = False):
+    """Return the metrics, without those that the exporter has about itself.
+
+    Without `ranked` they are those of one process, the folder's first.
+    """
+    pid = None if ranked else int(min(path.name for path in folder.iterdir()))
+    config = ServiceConfig(pid=pid, directory=folder, per_stream=per_stream)
+    found = Scrapes(config).families()
     own = ("npu_dispatch_exporter_", "npu_dispatch_build")
     return [family for family in found if not family.name.startswith(own)]
 
@@ -156,11 +160,10 @@ ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*kil
 
 
 def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, ghost):
-    with Processes(directory=moved_segment(ghost)) as processes:
-        scrapes = Scrapes(processes, ranked=True, per_stream=True)
-        telemetry = Telemetry()
-        telemetry.note("/metrics", "GET", 200, 1)
-        body = scrapes.answer("", telemetry.families)[0].decode()
+    config = ServiceConfig(directory=moved_segment(ghost), per_stream=True)
+    telemetry = Telemetry()
+    telemetry.note("/metrics", "GET", 200, 1)
+    body = Scrapes(config).answer("", telemetry.families)[0].decode()
     page = Path(__file__).parents[2] / "docs" / "metrics.md"
     table = page.read_text().partition("## Alerts")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line[:3] == "| `"]
@@ -178,8 +181,7 @@ def test_who_was_killed_is_told_once_also_where_two_containers_have_its_pid(
     for name in (f"{ghost}{SUFFIX}", f"{ghost}-5{SUFFIX}"):
         folder = write_segment(ghost, {}, rank="3", command=b"python\0train.py")
         (folder / str(ghost)).rename(folder / name)
-    with Processes(directory=folder) as processes:
-        found = Scrapes(processes, ranked=True).families()
+    found = Scrapes(ServiceConfig(directory=folder)).families()
 
     [killed] = [f for f in found if f.name.endswith("_exporter_killed_process")]
     [sample] = killed.samples
@@ -229,7 +231,7 @@ def test_classic_buckets_add_up():
 
 
 def test_a_version_that_cannot_be_gets_an_answer(tmp_path):
-    scrapes = Scrapes(Processes(directory=tmp_path), ranked=False)
+    scrapes = Scrapes(ServiceConfig(directory=tmp_path))
     for version in ("abc", "1.x", "", "-1"):
         asked = f"application/openmetrics-text; version={version}"
         body, kind = scrapes.answer(asked)
@@ -253,10 +255,10 @@ def test_the_format_is_the_one_that_the_client_likes_best(accept, kind):
 
 
 def test_kept_answers_do_not_grow_with_what_clients_ask(tmp_path):
-    scrapes = Scrapes(Processes(directory=tmp_path), ranked=False)
+    scrapes = Scrapes(ServiceConfig(directory=tmp_path, kept_seconds=600))
 
     given = {
-        id(scrapes.answer(f"{kind}; version={major}.0.{minor}", kept=600)[0])
+        id(scrapes.answer(f"{kind}; version={major}.0.{minor}")[0])
         for kind in ("application/openmetrics-text", "text/plain")
         for major in (1, 2, 3)
         for minor in range(50)
@@ -309,7 +311,7 @@ def test_exemplars_name_a_task_of_their_bucket(write_segment, ghost, monkeypatch
             file.write(word.to_bytes(8, "little"))
     offset = "npu_dispatch.observe.serve.scrapes.unix_offset_ns"
     monkeypatch.setattr(offset, lambda: 1_000_000_000_000)
-    scrapes = Scrapes(Processes(directory=folder), ranked=False)
+    scrapes = Scrapes(ServiceConfig(directory=folder))
 
     found = [
         sample
@@ -326,6 +328,31 @@ def test_exemplars_name_a_task_of_their_bucket(write_segment, ghost, monkeypatch
     assert float(sample.exemplar.timestamp) == 1002
     assert b" # {task=" not in scrapes.answer("")[0]
     assert b'# {task="0/42"}' in scrapes.answer(OPEN_2)[0]
+
+
+def test_a_copy_is_a_cause_under_its_name_and_a_reason_under_another(
+    write_segment, ghost
+):
+    fields = {("StreamBlock.tail", 0): 1, ("DeviceBlock.memory_total", 0): 1}
+    folder = write_segment(ghost, fields)
+    device = OFFSETS["Segment.devices"]
+    stream = device + OFFSETS["DeviceBlock.size"]
+    stream += -stream % 64
+    with (folder / str(ghost)).open("r+b") as file:
+        file.seek(device + OFFSETS["DeviceBlock.waits"] + 8 * 1)
+        file.write((5).to_bytes(8, "little"))
+        file.seek(stream + OFFSETS["StreamBlock.held"] + 8 * 2)
+        file.write((3 * 10**9).to_bytes(8, "little"))
+
+    found = values(negotiate("", collected(folder))[0].decode())
+
+    total = {
+        (name.removeprefix("npu_dispatch_"), dict(labels).get(which)): value
+        for (name, labels), value in found.items()
+        for which in ("reason", "cause")
+    }
+    assert total["host_sync_total", "d2h"] == 5
+    assert total["stream_wait_seconds_total", "copy"] == 3
 
 
 def test_streams_unused_for_five_minutes_are_folded_away(write_segment, ghost):
@@ -420,7 +447,7 @@ def test_a_process_of_another_namespace_lives_as_long_as_its_lock(
 
 def test_what_is_no_segment_is_counted_and_kept(tmp_path):
     (tmp_path / "77").write_bytes(b"x" * 5000)
-    scrapes = Scrapes(Processes(directory=tmp_path), ranked=True)
+    scrapes = Scrapes(ServiceConfig(directory=tmp_path))
 
     found = values(scrapes.answer("")[0].decode())
 

@@ -7,12 +7,13 @@ import json
 
 import pytest
 
+from npu_dispatch.observe.judge.describe import Killed
 from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import process_values
-from npu_dispatch.observe.serve.watcher import Killed, Watcher
+from npu_dispatch.observe.serve.watcher import Watcher
 
 SECOND = 10**9
 

@@ -10,6 +10,7 @@ from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.judge.verdict import judge
 from npu_dispatch.observe.segment import segment_file
 from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.words import short
 
@@ -68,7 +69,7 @@ def test_a_failed_stream_says_why_and_at_which_line(trainer):
         assert line.endswith(f"{stream.failure}, launched at {stream.failure_at}")
 
         line = short(stream.failure_at)
-        scrapes = Scrapes(processes, ranked=False)
+        scrapes = Scrapes(ServiceConfig(pid=program.pid))
         assert lines(scrapes) == {
             "npu_dispatch_process_line_info": {("failed", line)},
             "npu_dispatch_stream_error_state": {(None, line)},

@@ -290,7 +290,7 @@ def test_all_that_tell_of_a_process_say_the_same(trainer):
     program = trainer(FAILS)
     assert program.line() == "failed"
     [row] = Sampler([program.pid]).sample().processes
-    scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
+    scrapes = Scrapes(ServiceConfig(pid=program.pid))
     [found] = [
         sample.labels["kind"]
         for family in scrapes.families()

@@ -60,7 +60,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def read_segment(path: Path) -> None:
     """Read all there is to a segment; StatsError where it is refused."""
     with StatsReader(path) as reader:
-        reader.process(), reader.devices(), reader.depth(), reader.ops()
+        reader.process(), reader.devices(), reader.streams(), reader.ops()
         for stream in reader.streams():
             reader.recent(stream.device, stream.stream)
             reader.exemplars(stream.device, stream.stream, "latency")

@@ -54,6 +54,12 @@ def _option(option: click.Option) -> tuple[str, str]:
     if isinstance(option.type, click.IntRange | click.FloatRange):
         least, most = option.type.min, option.type.max
         told.append(f"{least} or more." if most is None else f"{least} to {most}.")
-    if option.show_default:
-        told.append(f"Default: {option.default}.")
+    if default := default_of(option):
+        told.append(f"Default: {default}.")
     return f"`{name}`", " ".join(told)
+
+
+def default_of(option: click.Option) -> str:
+    """Return what the help says of an option's default; "" for none."""
+    stated = isinstance(option.default, int | float | str) and not option.is_flag
+    return str(option.default) if stated else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+from command_page import default_of
 from markdown_table import plain, table
 
 from npu_dispatch.observe.serve.command import serve
@@ -28,7 +29,7 @@ def lines() -> Iterator[str]:
                 f"`{variable}`",
                 f"`{option.opts[0]}`",
                 plain(option.help or ""),
-                str(option.default) if option.show_default else "none",
+                default_of(option) or "none",
             )
             for variable, option in service_variables().items()
         ),

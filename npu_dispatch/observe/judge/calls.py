@@ -7,12 +7,12 @@ each field is checked.
 from __future__ import annotations
 
 import ast
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
+from npu_dispatch.observe.segment.values import fitted
 from npu_dispatch.words import age
 
 Dump = dict[str, Any]
@@ -141,40 +141,8 @@ def _ranks(value: object) -> tuple[int, ...]:
         found = ast.literal_eval(str(value))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = value
-    ranks: tuple[int, ...] = _as(tuple[int, ...], found, "ranks")
+    ranks: tuple[int, ...] = fitted(tuple[int, ...], found, "ranks")
     return ranks
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """Return the kinds of a NamedTuple's fields; none of other kinds."""
-    return get_type_hints(kind) if hasattr(kind, "_fields") else {}
-
-
-def _as(kind: Any, value: Any, what: str) -> Any:
-    """Return `value`, which another program has written, as a value of type `kind`.
-
-    A dict becomes a NamedTuple, a list a tuple. Raises ValueError if it does not fit.
-    """
-    hints, args = _hints(kind), get_args(kind)
-    if isinstance(value, dict) and hints:
-        for name in hints.keys() - kind._field_defaults.keys() - value.keys():
-            raise ValueError(f"{what}: found nothing as its {name!r}")
-        given = [name for name in hints if name in value]
-        return kind(**{n: _as(hints[n], value[n], f"{what}: {n}") for n in given})
-    if isinstance(value, dict) and args:
-        return {_as(str, k, what): _as(args[1], v, what) for k, v in value.items()}
-    if isinstance(value, list | tuple) and args:
-        kinds = args[:1] * len(value) if args[-1] is ... else args
-        if len(kinds) == len(value):
-            return tuple(_as(k, v, what) for k, v in zip(kinds, value, strict=True))
-    if value is None and kind is int:
-        return 0
-    # Moments of a torn segment have up to 65 bits; a file could hold any number.
-    huge = isinstance(value, int) and abs(value) >= 1 << 80
-    if hints or args or not isinstance(value, kind) or huge:
-        raise ValueError(f"{what}: found {value!r:.60}")
-    return value
 
 
 def rank_of(dump: Dump) -> Rank:
@@ -182,7 +150,7 @@ def rank_of(dump: Dump) -> Rank:
 
     Raises ValueError that names the first field which cannot be used.
     """
-    found: Rank = _as(Rank, dump, "the dump")
+    found: Rank = fitted(Rank, dump, "the dump")
     found.members()
     return found._replace(entries=tuple(map(_named, found.entries)))
 

@@ -11,17 +11,19 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from npu_dispatch.observe.judge import verdict
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.folders import remains
-from npu_dispatch.observe.segment.listing import Processes, ProcessView
+from npu_dispatch.observe.segment.listing import Processes, ProcessView, user_name
 from npu_dispatch.observe.segment.system import unix_ns
-from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError
-from npu_dispatch.observe.segment.values import OpenWait, StreamStats
+from npu_dispatch.observe.segment.values import OpenWait, StreamStats, picked
 from npu_dispatch.words import age, counted, mib, stream_title
 
 _NOTABLE_S = 1.0
+_LATELY_S = 600.0  # for which killed processes are shown
+_UNREADABLE = (OSError, StatsError, ValueError)
 
 
 def _stream_line(s: StreamStats, queued_for: str = "") -> str:
@@ -65,6 +67,10 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
         yield f"  streams wait in a circle: {names}"
 
 
+def _left_in(processes: Processes) -> list[Path]:
+    return [path for folder in processes.folders() for path in remains(folder)]
+
+
 def dead(pid: int | None = None) -> list[Path]:
     """Return the segments of this user's killed processes, the newest first.
 
@@ -72,13 +78,10 @@ def dead(pid: int | None = None) -> list[Path]:
     """
     with Processes(pid=pid) as processes:
         processes.refresh()  # renames those that no reader has found dead yet
-        folders = processes.folders()
+        left = _left_in(processes)
     found = []
-    for path in (path for folder in folders for path in remains(folder)):
-        with (
-            contextlib.suppress(OSError, StatsError, UnsafeFileError, ValueError),
-            StatsReader(path) as reader,
-        ):
+    for path in left:
+        with contextlib.suppress(*_UNREADABLE), StatsReader(path) as reader:
             if pid in (None, reader.info.pid):
                 found.append(path)
     return found
@@ -101,6 +104,55 @@ def last_line(reader: StatsReader) -> str:
         task.at for s in streams for task in reader.recent(s.device, s.stream)[-1:]
     ]
     return next(filter(None, lines), "")
+
+
+class Killed:
+    """The processes that were killed lately, told from the segments that they left.
+
+    It remembers each, because its file is read once and may go away.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._known: dict[tuple[str, int], dict[str, Any] | None] = {}
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return those of the last ten minutes, the newest first."""
+        there = set()
+        for path in _left_in(self._processes):
+            try:
+                status = path.lstat()
+            except OSError:
+                continue
+            key = path.name, status.st_ino
+            there.add(key)
+            if key not in self._known:
+                age = max(0.0, time.time() - status.st_mtime)
+                self._known[key] = self._read(path, age, status.st_uid)
+        oldest = time.monotonic() - _LATELY_S
+        known = self._known.items()
+        late = {key: one for key, one in known if one and one["tick"] > oldest}
+        # Files that are there are not read again, although they are of no use.
+        self._known = dict.fromkeys(there) | late
+        return sorted(late.values(), reverse=True, key=lambda one: one["tick"])
+
+    def _read(self, path: Path, age: float, uid: int) -> dict[str, Any] | None:
+        try:
+            with StatsReader(path) as reader:
+                info = reader.info
+                at = last_line(reader)
+        except _UNREADABLE:
+            return None
+        if self._processes.pid not in (None, info.pid):
+            return None
+        tick = time.monotonic() - age
+        return {
+            **picked(info, "pid name rank job_id"),
+            "user": user_name(uid),
+            "time": unix_ns(int(tick * 1e9)) / 1e9,
+            "tick": tick,  # at which somebody found it dead
+            "at": at,
+        }
 
 
 def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:

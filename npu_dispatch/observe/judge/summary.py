@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from npu_dispatch.drawing import Table, console, print_table
 from npu_dispatch.observe.judge.rates import Reading, since, streams_of, wait_ns
 from npu_dispatch.observe.judge.verdict import Verdict, judge
 from npu_dispatch.observe.segment.layout import SAMPLE_PERIOD
@@ -153,24 +154,16 @@ class Watch:
 
 def show(figures: Figures | None) -> None:
     """Print the table, the verdict and what to try next to stderr."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(stderr=True, markup=False, emoji=False)
+    screen = console(stderr=True)
     if figures is None:
-        console.print(
+        screen.print(
             "npu: this process published no statistics: it has not used npu, or has "
             "no room for them (npu-dispatch doctor)"
         )
         return
-    table = Table(title="npu", show_header=False, title_style="bold")
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    for name, text in _table_rows(figures):
-        table.add_row(name, text)
-    console.print(table)
+    print_table(screen, Table("npu", (), list(_table_rows(figures))))
     for line in _verdict_lines(figures):
-        console.print(line, highlight=False, soft_wrap=True)
+        screen.print(line, highlight=False, soft_wrap=True)
 
 
 def _table_rows(found: Figures) -> Iterator[tuple[str, str]]:

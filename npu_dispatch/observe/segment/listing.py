@@ -15,7 +15,7 @@ import pwd
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from npu_dispatch.observe.segment import (
     StatsError,
@@ -25,6 +25,7 @@ from npu_dispatch.observe.segment import (
     system,
     values,
 )
+from npu_dispatch.observe.segment.untrusted_file import Closed
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
@@ -235,15 +236,32 @@ class _Watched:
         )
 
 
-def _is_aside(watched: _Watched) -> bool:
-    """Return whether another reader has found the process dead before."""
-    try:
-        return folders.aside(watched.path).stat().st_ino == watched.reader.inode
-    except OSError:
-        return False
+def _inode(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return path.stat().st_ino
+    return None
 
 
-class Processes:
+def _how_ended(watched: _Watched) -> str:
+    """Say how a process has ended and put its file away; "" where it has not.
+
+    Another user's files are left alone.
+    """
+    path = watched.path
+    if watched.reader.is_replaced():  # by another program
+        with contextlib.suppress(OSError):
+            # Which may have a file of that name by now.
+            same = _inode(path) == watched.reader.inode
+            if same and path.parent.stat().st_uid == os.geteuid():
+                path.unlink()
+        return "replaced"
+    if watched.reader.lives() is False:
+        folders.lay_aside(path)
+        return "killed"
+    return ""
+
+
+class Processes(Closed):
     """The processes of this user that publish statistics, or one of them.
 
     With `all_users` they are those of every user whose folder this one may read.
@@ -297,33 +315,14 @@ class Processes:
 
     def _forget_the_dead(self) -> None:
         for path, watched in list(self._watched.items()):
-            try:
-                same = watched.path.stat().st_ino == watched.reader.inode
-            except OSError:
-                same = False
-            if same and watched.reader.is_replaced():
-                self._remove(watched)
+            inode = watched.reader.inode
+            if _inode(path) == inode:
+                how = _how_ended(watched)
+            else:  # another reader has found it dead before, or it ended by itself
+                how = "killed" if _inode(folders.aside(path)) == inode else "ended"
+            self.killed += how == "killed"
+            if how:
                 del self._watched[path]
-                continue
-            if same and watched.reader.lives() is not False:
-                continue
-            self.killed += same or _is_aside(watched)
-            if same:
-                folders.lay_aside(watched.path)
-            del self._watched[path]
-
-    @staticmethod
-    def _remove(watched: _Watched) -> None:
-        """Remove what a process has left that runs another program now.
-
-        Another user's files are left alone.
-        """
-        path = watched.path
-        with contextlib.suppress(OSError):
-            # Its new program may have a file of that name by now.
-            same = path.stat().st_ino == watched.reader.inode
-            if same and path.parent.stat().st_uid == os.geteuid():
-                path.unlink()
 
     def _find_new(self) -> None:
         self.unreadable = []
@@ -348,21 +347,16 @@ class Processes:
 
     def _is_listed(self, watched: _Watched, pid: int) -> bool:
         reader = watched.reader
-        if reader.is_replaced():
-            self._remove(watched)
-            return False
-        alive, here = reader.lives(), system.is_here(reader.info.pid_namespace)
-        forged = self._all_users and here and alive and not _is_its_owners(reader)
-        if reader.info.pid != pid or forged:
+        here = system.is_here(reader.info.pid_namespace)
+        theirs = self._all_users and here and reader.lives()
+        if reader.info.pid != pid or (theirs and not _is_its_owners(reader)):
             # What one user says of another's process.
             text = f"{watched.path}: tells of process {reader.info.pid}, not its own"
             self.unreadable.append(text)
             return False
         if self.pid is not None and not here and "-" in watched.path.name:
             return False  # another container's process
-        if alive is False:
-            folders.lay_aside(watched.path)  # it may have been dead for days
-        return alive is not False
+        return not _how_ended(watched)  # it may have been dead for days
 
     def folders(self) -> list[Path]:
         """Return where the segments are. Some of the folders may be missing."""
@@ -383,9 +377,3 @@ class Processes:
         """Forget the processes. A segment stays open for as long as a view has it."""
         self._watched.clear()
         self.views = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -6,12 +6,16 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from npu_dispatch.observe.segment import layout, values
 from npu_dispatch.observe.segment.collectives import CollectiveLog, read_log
 from npu_dispatch.observe.segment.system import is_here, stack_start
-from npu_dispatch.observe.segment.untrusted_file import UnsafeFileError, UntrustedFile
+from npu_dispatch.observe.segment.untrusted_file import (
+    Closed,
+    UnsafeFileError,
+    UntrustedFile,
+)
 
 _HISTOGRAM_WORDS = layout.TIME_BUCKETS + 2
 
@@ -41,7 +45,7 @@ def _summed(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     return [(name, *both) for name, both in sums.items()]
 
 
-class StatsReader:
+class StatsReader(Closed):
     """A read-only view of one process's counters.
 
     `any_user`: that process may be another user's.
@@ -49,7 +53,7 @@ class StatsReader:
 
     def __init__(self, path: Path, *, any_user: bool = False) -> None:
         try:
-            self._file = UntrustedFile(path, any_user=any_user)
+            self._file = UntrustedFile(path, any_user=any_user, raises=StatsError)
         except UnsafeFileError as error:
             raise StatsError(str(error)) from None
         # Of this file, even if another has its name by now.
@@ -75,17 +79,11 @@ class StatsReader:
             return False
         return stack_start(self.info.pid) not in (0, began)
 
-    def _bytes(self, at: int, size: int) -> bytes:
-        try:
-            return self._file.read(at, size)
-        except OSError as error:
-            raise StatsError(str(error)) from None
-
     def _read_header(self) -> None:
         path = self.path
         if self._file.size < layout.HEADER.size:
             raise StatsError(f"{path}: too short for a statistics segment")
-        head = layout.HEADER.read(self._bytes(0, layout.HEADER.size))
+        head = layout.HEADER.read(self._file.read(0, layout.HEADER.size))
         if head["magic"] != layout.MAGIC:
             raise StatsError(f"{path}: not a statistics segment")
         version = layout.LAYOUT_VERSION
@@ -120,9 +118,9 @@ class StatsReader:
         """
         words = struct.Struct(f"<{2 * n}Q")
         found: list[tuple[int, int] | None] = [None] * n
-        before = words.unpack(self._bytes(at, words.size))
+        before = words.unpack(self._file.read(at, words.size))
         for _ in range(8):
-            again = words.unpack(self._bytes(at, words.size))
+            again = words.unpack(self._file.read(at, words.size))
             for i in range(n):
                 pair = again[i], again[n + i]
                 if found[i] is None and pair == (before[i], before[n + i]):
@@ -134,7 +132,7 @@ class StatsReader:
 
     def _process(self) -> dict[str, Any]:
         return layout.PROCESS.read(
-            self._bytes(layout.SEGMENT.at["process"], layout.PROCESS.size)
+            self._file.read(layout.SEGMENT.at["process"], layout.PROCESS.size)
         )
 
     def process(self) -> values.ProcessStats:
@@ -149,7 +147,7 @@ class StatsReader:
 
     def devices(self) -> list[values.DeviceStats]:
         """Return the devices that exist."""
-        blocks = self._bytes(self._devices_at, self._devices_size)
+        blocks = self._file.read(self._devices_at, self._devices_size)
         return [
             self._device(at // layout.DEVICE.size, layout.DEVICE.read(blocks, at))
             for at in range(0, len(blocks), layout.DEVICE.size)
@@ -182,10 +180,6 @@ class StatsReader:
             ),
         )
 
-    def depth(self) -> int:
-        """Return how many tasks are queued now on all streams."""
-        return sum(stream.depth for stream in self.streams())
-
     def streams(self) -> list[values.StreamStats]:
         """Return the streams made so far."""
         return [self._stream(*block) for block in self._used()]
@@ -195,7 +189,7 @@ class StatsReader:
         for at in self._streams:  # handed out in this order
             now = time.monotonic_ns()
             # A stream is read at once, which costs a tenth of reading word by word.
-            words = layout.STREAM.read(self._bytes(at, layout.STREAM.size))
+            words = layout.STREAM.read(self._file.read(at, layout.STREAM.size))
             if not words["state"]:
                 return
             self._blocks[words["device"], words["stream_id"]] = at
@@ -209,7 +203,7 @@ class StatsReader:
         return self._names.get(key, "")
 
     def _all_names(self) -> Iterator[dict[str, Any]]:
-        rows = layout.NAME.rows(self._bytes(self._names_at, self._names_size))
+        rows = layout.NAME.rows(self._file.read(self._names_at, self._names_size))
         return (row for _, row in rows)
 
     def ops(self) -> list[values.OpCost]:
@@ -224,7 +218,7 @@ class StatsReader:
     def behind(self) -> tuple[int, Callable[[int, int], bytes]]:
         """Return the file's size, and what reads it: for what follows the segment."""
         self._file.grow()
-        return self._file.size, self._bytes
+        return self._file.size, self._file.read
 
     def open_waits(self) -> list[values.OpenWait]:
         """Return the host threads that wait now, the longest wait first."""
@@ -241,7 +235,7 @@ class StatsReader:
                 ns=max(0, now - row["since"]),
             )
             for row in layout.OPEN_WAIT.steady(
-                self._bytes, layout.SEGMENT.at["waits"], layout.OPEN_WAITS
+                self._file.read, layout.SEGMENT.at["waits"], layout.OPEN_WAITS
             )
             if row["owner"] & layout.THREAD_MASK not in (0, layout.BEING_WRITTEN)
         ]
@@ -276,7 +270,7 @@ class StatsReader:
 
     def _all_sites(self) -> Iterator[dict[str, Any]]:
         size = min(self._process()["sites"], layout.SITES) * layout.SITE.size
-        rows = layout.SITE.rows(self._bytes(layout.SEGMENT.at["sites"], size))
+        rows = layout.SITE.rows(self._file.read(layout.SEGMENT.at["sites"], size))
         return (row for _, row in rows if row["known"])
 
     def recent(self, device: int, stream: int) -> list[values.RecentTask]:
@@ -284,9 +278,9 @@ class StatsReader:
         at = self._block_of(device, stream)
         if at is None:
             return []
-        words = layout.STREAM.read(self._bytes(at, layout.STREAM.size))
+        words = layout.STREAM.read(self._file.read(at, layout.STREAM.size))
         retired_at = at + layout.STREAM.at["retired"]
-        (now,) = layout.WORD.unpack(self._bytes(retired_at, layout.WORD.size))
+        (now,) = layout.WORD.unpack(self._file.read(retired_at, layout.WORD.size))
         # Earlier ones the launcher may have overwritten meanwhile, or may be writing.
         first = max(
             0, words["retired"] - layout.RECENT_TASKS + 1, now - layout.RECENT_TASKS + 1
@@ -328,7 +322,7 @@ class StatsReader:
         if at is None:
             return []
         at += layout.STREAM.at[f"{name}_exemplars"]
-        rows = layout.EXEMPLAR.steady(self._bytes, at, layout.EXEMPLAR_OCTAVES)
+        rows = layout.EXEMPLAR.steady(self._file.read, at, layout.EXEMPLAR_OCTAVES)
         return [
             values.Exemplar(row["task"] - 1, row["value"], row["at"]) for row in rows
         ]
@@ -338,14 +332,14 @@ class StatsReader:
         at = layout.SEGMENT.at["sites"] + number * layout.SITE.size
         if not 0 < number < layout.SITES or at + layout.SITE.size > self._file.size:
             return ""
-        row = layout.SITE.read(self._bytes(at, layout.SITE.size))
+        row = layout.SITE.read(self._file.read(at, layout.SITE.size))
         return str(row["text"]) if row["known"] else ""
 
     def _stream(self, at: int, now: int, words: dict[str, Any]) -> values.StreamStats:
         # `tail` is read again after the block, so that a busy stream seems a little too
         # deep, and never has a negative depth.
         (tail,) = layout.WORD.unpack(
-            self._bytes(at + layout.STREAM.at["tail"], layout.WORD.size)
+            self._file.read(at + layout.STREAM.at["tail"], layout.WORD.size)
         )
         running = None
         if tail > words["retired"]:
@@ -391,16 +385,10 @@ class StatsReader:
     def _failure(self, at: int) -> tuple[str, str]:
         """Return what made a stream fail, and the line that launched it."""
         place = at + layout.STREAM.at["failure"]
-        for found in layout.FAILURE.steady(self._bytes, place, 1):
+        for found in layout.FAILURE.steady(self._file.read, place, 1):
             if found["guard"] % 2 == 0:  # else it is being written
                 return found["text"], self._site(found["site"])
         return "", ""
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 from pathlib import Path
+from typing import Self
 
 from npu_dispatch.observe.segment.system import is_here, lives
 
@@ -69,23 +70,47 @@ def _check_file(path: Path, found: os.stat_result, owners: set[int]) -> None:
         raise UnsafeFileError(f"{path}: every user may write to it")
 
 
-class UntrustedFile:
-    """An open file of that kind, to be read piece by piece."""
+class Closed:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class UntrustedFile(Closed):
+    """An open file of that kind, to be read piece by piece.
+
+    `raises`: the exception where that cannot be done.
+    """
 
     def __init__(
-        self, path: Path, *, writable: bool = False, any_user: bool = False
+        self,
+        path: Path,
+        *,
+        writable: bool = False,
+        any_user: bool = False,
+        raises: type[Exception] = UnsafeFileError,
     ) -> None:
-        self.path = path
+        self.path, self._raises = path, raises
         self._file = open_untrusted(path, writable=writable, any_user=any_user)
         found = os.fstat(self._file)
         self.size, self.inode, self.owner = found.st_size, found.st_ino, found.st_uid
 
     def read(self, at: int, size: int) -> bytes:
-        """Return so many bytes; raise UnsafeFileError where there are fewer."""
-        # No more than the file had are read, whatever sizes it claims.
-        data = os.pread(self._file, size, at) if at + size <= self.size else b""
+        """Return so many bytes; raise where there are fewer."""
+        try:
+            # No more than the file had are read, whatever sizes it claims.
+            data = os.pread(self._file, size, at) if at + size <= self.size else b""
+        except OSError as error:
+            raise self._raises(str(error)) from None
         if len(data) != size:
-            raise UnsafeFileError(
+            raise self._raises(
                 f"{self.path}: expected {size} bytes at {at}, found {len(data)}"
             )
         return data
@@ -121,7 +146,10 @@ class UntrustedFile:
     def write(self, at: int, data: bytes) -> None:
         """Write over bytes that are there."""
         self.read(at, len(data))  # which refuses to make a file longer
-        os.pwrite(self._file, data, at)
+        try:
+            os.pwrite(self._file, data, at)
+        except OSError as error:
+            raise self._raises(str(error)) from None
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""

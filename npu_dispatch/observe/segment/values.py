@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, reduce
+from dataclasses import dataclass, is_dataclass
+from functools import cache, lru_cache, reduce
 from itertools import accumulate
 from operator import add, sub
-from typing import Any, NamedTuple, TypeVar
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from npu_dispatch.words import script_name
 
@@ -19,6 +20,47 @@ def filled(kind: type[T], words: Mapping[str, Any], **more: Any) -> T:
     known = {**words, **more}
     fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     return kind(**{name: known[name] for name in fields})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the kinds of a NamedTuple's or dataclass's fields; none of others."""
+    has_fields = hasattr(kind, "_fields") or is_dataclass(kind)
+    return get_type_hints(kind) if has_fields else {}
+
+
+def fitted(kind: Any, value: Any, what: str) -> Any:
+    """Return `value`, which another program has written, as a value of type `kind`.
+
+    A dict by name, or a list in order, becomes a NamedTuple or a dataclass. Raises
+    ValueError if it does not fit.
+    """
+    hints, args = _hints(kind), get_args(kind)
+    made: Any = get_origin(kind)
+    if hints and isinstance(value, list):
+        value = dict(zip(hints, value, strict=True))
+    if hints and isinstance(value, dict):
+        known = getattr(kind, "_field_defaults", {}).keys() | value.keys()
+        for name in hints.keys() - known:
+            raise ValueError(f"{what}: found nothing as its {name!r}")
+        given = [name for name in hints if name in value]
+        return kind(**{n: fitted(hints[n], value[n], f"{what}: {n}") for n in given})
+    if made is dict and isinstance(value, dict):
+        items = value.items()
+        return {fitted(str, k, what): fitted(args[1], v, what) for k, v in items}
+    if NoneType in args:
+        return None if value is None else fitted(args[0], value, what)
+    if made in (list, tuple) and isinstance(value, list | tuple):
+        kinds = args[:1] * len(value) if made is list or args[-1] is ... else args
+        if len(kinds) == len(value):
+            return made(fitted(k, v, what) for k, v in zip(kinds, value, strict=True))
+    if value is None and kind is int:
+        return 0
+    # Moments of a torn segment have up to 65 bits; a file could hold any number.
+    huge = isinstance(value, int) and abs(value) >= 1 << 80
+    if hints or args or not isinstance(value, kind) or huge:
+        raise ValueError(f"{what}: found {value!r:.60}")
+    return value
 
 
 def picked(one: object, names: str) -> dict[str, Any]:

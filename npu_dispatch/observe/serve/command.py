@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from npu_dispatch.observe.serve.deployment import FILES, text_of
 from npu_dispatch.observe.serve.options import check_name, check_token
+
+# What `export` prints, and the file that it is in.
+_FILES = {
+    "alerts": "alerts.yml",
+    "container": "Containerfile",
+    "dashboards": "",
+    "kubernetes": "kubernetes.yml",
+    "scrape-config": "scrape-config.yml",
+    "systemd": "npu-dispatch.service",
+}
 
 
 def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -54,13 +64,11 @@ def _check_names(
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
-    show_default=True,
     help="Address to listen on.",
 )
 @click.option(
     "--port",
     default=9401,
-    show_default=True,
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0: any free port, which is printed.",
 )
@@ -75,28 +83,24 @@ def _check_names(
 @click.option(
     "--interval",
     default=1.0,
-    show_default=True,
     type=click.FloatRange(min=0.05, max=60),
     help="Seconds between two readings.",
 )
 @click.option(
     "--hang-seconds",
     default=10.0,
-    show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds without progress after which a process counts as hung.",
 )
 @click.option(
     "--max-clients",
     default=64,
-    show_default=True,
     type=click.IntRange(1, 512),
     help="Maximum number of clients of the live event stream.",
 )
 @click.option(
     "--max-rate",
     default=200.0,
-    show_default=True,
     type=click.FloatRange(min=1),
     help="Maximum number of requests per second from one client address.",
 )
@@ -134,7 +138,6 @@ def _check_names(
 @click.option(
     "--ops",
     default=0,
-    show_default=True,
     metavar="N",
     type=click.IntRange(0, 100),
     help="Add metrics for the N costliest operators.",
@@ -205,14 +208,28 @@ def _token(given: str | None) -> str:
     "--docs-url",
     metavar="URL",
     default="docs",
-    show_default=True,
     help="URL of this documentation, to which alerts link.",
 )
-@click.argument("what", type=click.Choice(sorted(FILES)))
+@click.argument("what", type=click.Choice(sorted(_FILES)))
 def export(what: str, docs_url: str) -> None:
     """Print a deployment file: alerts, dashboard, systemd unit, Kubernetes.
 
     alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
     container and kubernetes run `npu-dispatch serve --all-users`, one per machine.
     """
-    click.echo(text_of(what, docs_url), nl=False)
+    text = _read(what)
+    if what == "kubernetes":
+        import textwrap
+
+        text += textwrap.indent(_read("alerts"), "  ")  # below its last `spec:`
+    command = Path(sys.executable).with_name("npu-dispatch")
+    text = text.replace("ExecStart=COMMAND", f"ExecStart={command}")
+    click.echo(text.replace("DOCS/", f"{docs_url.rstrip('/')}/"), nl=False)
+
+
+def _read(what: str) -> str:
+    if what == "dashboards":
+        from npu_dispatch.observe.serve.dashboard import dashboard
+
+        return dashboard()
+    return (Path(__file__).parent / "deploy" / _FILES[what]).read_text()

@@ -26,6 +26,10 @@ _SELECTED = {"E": 1, "P": 4, "D": 5, "S": 6}
 _PAGE = "http://${host}:9401/"
 _WHO = "host, instance, process, rank"
 _HEIGHTS = {"stat": 5, "table": 5, "state-timeline": 7}
+_VERDICT = " or ".join(
+    f'{code} * process_verdict{{P, kind="{kind}"}}'
+    for kind, (code, _) in VERDICTS.items()
+)
 _BAD = {"mode": "absolute", "steps": [{"color": "green"}, {"color": "red", "value": 1}]}
 
 
@@ -39,7 +43,7 @@ def _expand(query: str) -> str:
     def name(found: re.Match[str]) -> str:
         return f"npu_dispatch_{found[1]}{{{_selector(_SELECTED[found[2]])}"
 
-    query = re.sub(r"(\w+)\{([PDSE])\b", name, query)
+    query = re.sub(r"(\w+)\{([PDSE])\b", name, query.replace("VERDICT", _VERDICT))
     query = query.replace("WHO", _WHO).replace("[R]", "[$__rate_interval]")
     return query.replace("RULES", "|".join(_alerts()))
 
@@ -77,7 +81,7 @@ def _variables() -> list[dict[str, Any]]:
 
 
 def _appearance(panel: Panel) -> dict[str, Any]:
-    """Return what is particular to the panel's kind."""
+    """Return what is particular to the panel's kind; Grafana adds its defaults."""
     defaults: dict[str, Any] = {"unit": panel.unit}
     options: dict[str, Any] = {}
     if panel.unit == "percentunit":
@@ -85,12 +89,7 @@ def _appearance(panel: Panel) -> dict[str, Any]:
     match panel.kind:
         case "timeseries":
             options = {
-                "legend": {
-                    "displayMode": "table",
-                    "placement": "bottom",
-                    "showLegend": True,
-                    "calcs": ["lastNotNull", "max"],
-                },
+                "legend": {"displayMode": "table", "calcs": ["lastNotNull", "max"]},
                 "tooltip": {"mode": "multi", "sort": "desc"},
             }
         case "state-timeline":
@@ -99,18 +98,7 @@ def _appearance(panel: Panel) -> dict[str, Any]:
                 for kind, (code, color) in VERDICTS.items()
             }
             defaults["mappings"] = [{"type": "value", "options": said}]
-            options = {
-                "mergeValues": True,
-                "showValue": "auto",
-                "rowHeight": 0.9,
-                "legend": {
-                    "displayMode": "list",
-                    "placement": "bottom",
-                    "showLegend": False,
-                    "calcs": [],
-                },
-                "tooltip": {"mode": "single", "sort": "none"},
-            }
+            options = {"legend": {"showLegend": False}}
         case "stat":
             options = {"colorMode": "value", "textMode": "value"}
             if panel.title != "Processes":
@@ -157,11 +145,8 @@ def _panels() -> list[dict[str, Any]]:
     y = 0
     for title, row in ROWS.items():
         place = {"x": 0, "y": y, "w": 24, "h": 1}
-        found.append(
-            {"type": "row", "title": title, "collapsed": False, "gridPos": place}
-        )
+        found.append({"type": "row", "title": title, "gridPos": place, "panels": []})
         x, y, height = 0, y + 1, 0
-        found[-1]["panels"] = []
         for panel in row:
             if x + panel.width > 24:
                 x, y = 0, y + height
@@ -188,9 +173,6 @@ def _link(title: str, url: str, tooltip: str) -> dict[str, Any]:
         "type": "link",
         "icon": "external link",
         "targetBlank": True,
-        "asDropdown": False,
-        "includeVars": False,
-        "keepTime": False,
         "tags": [],
         "tooltip": tooltip,
         "url": url,
@@ -210,7 +192,6 @@ def dashboard() -> str:
         "tags": ["npu_dispatch"],
         "refresh": "15s",
         "time": {"from": "now-30m", "to": "now"},
-        "editable": True,
         "graphTooltip": 1,
         "links": [
             _link("Live page", _PAGE, "Of the chosen host's exporter."),

@@ -151,9 +151,8 @@ class Endpoints:
             schema: {type: string}
         responses: {200: {content: {text/plain: {}}}}
         """
-        return await self._watcher.scrapes.response(
-            request, self._watcher.telemetry.families, self._config.kept_seconds
-        )
+        families = self._watcher.telemetry.families
+        return await self._watcher.scrapes.response(request, families)
 
     async def livez(self, _: Request) -> Response:
         """JSON.
@@ -466,8 +465,5 @@ def ask_launch_blocking(segment: Path, wanted: bool) -> None:
     """
     StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    file = UntrustedFile(segment, writable=True)
-    try:
+    with UntrustedFile(segment, writable=True) as file:
         file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
-    finally:
-        file.close()

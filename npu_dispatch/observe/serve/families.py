@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
 from npu_dispatch.observe.segment.values import Histogram
@@ -116,7 +116,7 @@ class Families:
 class Format(NamedTuple):
     """What an Accept header gets."""
 
-    encode: Callable[[Collector], bytes]
+    encode: Callable[[Any], bytes]  # of what collects
     content_type: str
     open_metrics: bool  # with exemplars
 
@@ -126,21 +126,12 @@ class Format(NamedTuple):
         escaping = self.content_type.partition("escaping=")[2]
         return self.open_metrics, escaping
 
-    def text(self, metrics: Iterable[Metric], names: Sequence[str] = ()) -> bytes:
+    def text(self, metrics: Sequence[Metric], names: Sequence[str] = ()) -> bytes:
         """Return the metrics as text; `names`: only series of these names."""
-        return self.encode(_Chosen(metrics, names))
-
-
-class _Chosen(Collector):
-    def __init__(self, metrics: Iterable[Metric], names: Sequence[str]) -> None:
-        self._metrics, self._names = metrics, names
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._metrics:
-            if self._names:
-                metric.samples = [s for s in metric.samples if s.name in self._names]
-            if metric.samples:
-                yield metric
+        for metric in metrics if names else ():
+            metric.samples = [s for s in metric.samples if s.name in names]
+        shown = [metric for metric in metrics if metric.samples]
+        return self.encode(SimpleNamespace(collect=lambda: shown))
 
 
 def format_for(accept: str) -> Format:

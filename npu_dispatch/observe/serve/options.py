@@ -8,7 +8,6 @@ from pathlib import Path
 
 _SHORTEST_TOKEN = 16
 _BACKLOG = 128
-KEPT_SECONDS = 1.0  # of answers over HTTP; scrapers come less often
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,8 @@ class ServiceConfig:
     hang_seconds: float = 10.0  # without progress: hung
     max_clients: int = 64  # of /api/v1/events
     max_rate: float = 200.0  # requests per second, of each client
-    kept_seconds: float = KEPT_SECONDS  # for which /metrics gives an answer again
+    # For which /metrics gives an answer again; scrapers come less often.
+    kept_seconds: float = 1.0
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
     all_users: bool = False  # show every process whose segment can be read

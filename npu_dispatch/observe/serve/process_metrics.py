@@ -6,8 +6,9 @@ sampled metric counts one task in SAMPLE_PERIOD, and its name or its help says s
 
 from __future__ import annotations
 
+import re
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import DeviceStats, Histogram, OpCost
 from npu_dispatch.observe.serve.families import LAUNCH_BOUNDS, Families, Labels
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.words import short
 
 _S = 1e9
@@ -30,47 +32,95 @@ QUIET_SECONDS = 300.0
 _REASONS = {"copy": "d2h"}
 _TOKEN = 8  # letters of a group's token, which are enough to tell groups apart
 
-# By attribute of DeviceStats, the metric and its help.
-_GAUGES = {
-    "events_pending": (
-        "events_pending",
-        "Events recorded that nobody has seen done yet.",
-    ),
-    "allocated": ("memory_allocated_bytes", "Memory in tensors."),
-    "allocated_peak": ("memory_allocated_peak_bytes", "The most memory in tensors."),
-    "reserved": ("memory_reserved_bytes", "Memory the allocator holds of the device."),
-    "memory_total": ("memory_limit_bytes", "Memory of the device."),
-}
-_COUNTERS = {
-    "graph_captures": ("graph_captures", "Graph captures that succeeded."),
-    "graph_replays": ("graph_replays", "Graph replays."),
-    "events_created": ("events_created", "Events recorded for a first time."),
-    "events_recorded": ("events_recorded", "Records of events."),
-}
-_COUNTERS_WITH_ZEROS = {
-    "allocations": ("memory_alloc", "Allocations."),
-    "alloc_retries": (
-        "memory_alloc_retries",
-        "Allocations tried again after releasing the cache.",
-    ),
-    "ooms": ("memory_oom", "Allocations refused."),
-}
-# By attribute of CollectiveTotal.
-_COLLECTIVE_TIMES = {
-    "queued_ns": ("queued", "Time of calls before their start."),
-    "waited_ns": (
-        "wait",
-        "Part of collective_seconds in which not all ranks had called.",
-    ),
-    "exposed_ns": (
-        "exposed",
-        "Part of collective_seconds in which nothing else ran on the device.",
-    ),
-    "host_wait_ns": (
-        "host_wait",
-        "Part of the exposed time in which the host waited for the device.",
-    ),
-}
+# Metrics that are an attribute of a reading: what the reading is of, the metric's kind,
+# the attribute, the metric's name, the label of the keys where the attribute is a dict,
+# and the help. With `0` it is shown while it is 0, too. Nanoseconds become seconds.
+_TABLE = """
+process gauge0 sanitizer_enabled sanitizer_enabled: 1 while the race sanitizer is on.
+process gauge0 async_waiters async_waiters: Futures that await a device.
+process gauge unpublished_streams unpublished_streams:
+    Streams without figures here: no memory or no room in the segment.
+process counter0 optimizer_steps optimizer_steps: Steps of optimizers.
+process counter trace_dropped trace_events_dropped: Trace events lost to a full ring.
+op counter tasks op_sampled_tasks: Sampled tasks by operator: one task in 16.
+op counter ns op_sampled_seconds: Time of sampled tasks by operator: one task in 16.
+collective counter0 bytes collective_bytes:
+    Bytes that this rank gave to collective calls, or else received.
+collective counter0 queued_ns collective_queued_seconds:
+    Time of calls before their start.
+collective counter0 waited_ns collective_wait_seconds:
+    Part of collective_seconds in which not all ranks had called.
+collective counter0 exposed_ns collective_exposed_seconds:
+    Part of collective_seconds in which nothing else ran on the device.
+collective counter0 host_wait_ns collective_host_wait_seconds:
+    Part of the exposed time in which the host waited for the device.
+collective counter failed collectives_failed: Collective calls that failed.
+device counter0 waits host_sync reason: Waits of host threads for the device.
+device counter0 wait_ns host_sync_seconds reason:
+    Time host threads waited for the device, also in waits that last.
+device counter sanitizer_reports sanitizer_reports kind:
+    Different races and misuses found.
+device gauge sanitizer_bytes sanitizer_tracked_bytes:
+    Memory of the race sanitizer's own.
+device counter sanitizer_ns sanitizer_overhead_seconds:
+    Time spent in the race sanitizer.
+device gauge0 events_pending events_pending:
+    Events recorded that nobody has seen done yet.
+device counter events_created events_created: Events recorded for a first time.
+device counter events_recorded events_recorded: Records of events.
+device counter graph_captures graph_captures: Graph captures that succeeded.
+device counter graph_replays graph_replays: Graph replays.
+device counter graph_capture_failures graph_capture_failures reason:
+    Graph captures in which something was not allowed, or given up.
+device gauge0 allocated memory_allocated_bytes: Memory in tensors.
+device gauge0 allocated_peak memory_allocated_peak_bytes: The most memory in tensors.
+device gauge0 reserved memory_reserved_bytes: Memory the allocator holds of the device.
+device gauge0 memory_total memory_limit_bytes: Memory of the device.
+device counter0 allocations memory_alloc: Allocations.
+device counter0 alloc_retries memory_alloc_retries:
+    Allocations tried again after releasing the cache.
+device counter0 ooms memory_oom: Allocations refused.
+stream gauge0 capacity queue_capacity: Tasks that fit.
+stream gauge deferred_bytes memory_deferred_free_bytes:
+    Memory freed that another stream may still use.
+stream counter0 submitted tasks_enqueued: Tasks submitted.
+stream counter bypassed tasks_bypassed reason:
+    Tasks that ran on the caller, past the queue.
+stream counter full_waits enqueue_blocked: Times a caller met a full queue.
+stream counter full_wait_ns enqueue_blocked_seconds: Time callers met a full queue.
+stream counter0 busy_ns stream_busy_seconds: Time the launcher ran tasks.
+stream counter0 starved_ns stream_idle_starved_seconds:
+    Idle time within 1 ms of the last launch.
+stream counter held_ns_by stream_wait_seconds cause:
+    Time the stream was held by a dependency.
+"""
+
+
+def _metrics() -> dict[str, list[tuple[str, str, str, str, str]]]:
+    """Return kind, attribute, name, label and help of each metric of the table."""
+    found = defaultdict(list)
+    for line in re.sub(r"\n +", " ", _TABLE).strip().splitlines():
+        words, _, text = line.partition(": ")
+        of, kind, attribute, name, *label = words.split()
+        found[of].append((kind, attribute, name, "".join(label), text))
+    return found
+
+
+_METRICS = _metrics()
+
+
+def _add_table(out: Families, of: str, one: object, labels: Labels) -> None:
+    """Add the metrics of the table that are of such a reading."""
+    for kind, attribute, name, label, text in _METRICS[of]:
+        value = getattr(one, attribute)
+        for key, n in value.items() if label else [("", value)]:
+            key = _REASONS.get(key, key) if label == "reason" else key
+            by = labels.also(label, key) if label else labels
+            number = n / _S if name.endswith("_seconds") else n
+            if kind.startswith("gauge"):
+                out.gauge(name, text, by, number if number or kind[-1] == "0" else None)
+            else:
+                out.counter(name, text, by, number, zero=kind[-1] == "0")
 
 
 class More(NamedTuple):
@@ -105,14 +155,10 @@ def _labels(who: _Identity, device: int | None, stream: int | None) -> Labels:
 
 
 def add_process(
-    out: Families, view: ProcessView, more: More, *, ranked: bool, per_stream: bool
+    out: Families, view: ProcessView, more: More, config: ServiceConfig
 ) -> None:
-    """Add every metric of a process.
-
-    `ranked` adds the label `process`, without which the series of two processes
-    could be the same. `per_stream` adds what is costly to have of every stream.
-    """
-    info = view.info
+    """Add every metric of a process, with its `id` if others are shown, too."""
+    info, per_stream, ranked = view.info, config.per_stream, config.pid is None
     who = _Identity(
         view.id if ranked else "",
         *(info.rank, info.local_rank, info.job_id, _host(ranked), info.pod),
@@ -175,26 +221,13 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     text = "When the counters were read from the living process."
     read = view.tick + unix_offset_ns() / _S
     out.gauge("snapshot_timestamp_seconds", text, base, read)
-    text = "1 while the race sanitizer is on."
-    out.gauge("sanitizer_enabled", text, base, process.sanitizer_enabled)
-    text = "Futures that await a device."
-    out.gauge("async_waiters", text, base, process.async_waiters)
-    if process.unpublished_streams:
-        text = "Streams without figures here: no memory or no room in the segment."
-        out.gauge("unpublished_streams", text, base, process.unpublished_streams)
+    _add_table(out, "process", process, base)
     if process.async_wakeup_ns.count:
         text = "From the device being done to the coroutine running."
         out.histogram("async_wakeup_seconds", text, base, process.async_wakeup_ns)
-    steps = process.optimizer_steps
-    out.counter("optimizer_steps", "Steps of optimizers.", base, steps, zero=True)
-    text = "Trace events lost to a full ring."
-    out.counter("trace_events_dropped", text, base, process.trace_dropped)
     for cost in more.ops:
-        labels = Labels(base, op=cost.op)  # not kept: there are many names
-        text = "Sampled tasks by operator: one task in 16."
-        out.counter("op_sampled_tasks", text, labels, cost.tasks)
-        text = "Time of sampled tasks by operator: one task in 16."
-        out.counter("op_sampled_seconds", text, labels, cost.ns / _S)
+        # These labels are not kept: there are many names.
+        _add_table(out, "op", cost, Labels(base, op=cost.op))
 
 
 def _add_collective(out: Families, base: Labels, total: CollectiveTotal) -> None:
@@ -210,13 +243,7 @@ def _add_collective(out: Families, base: Labels, total: CollectiveTotal) -> None
         labels["group_token"] = group.token[:_TOKEN]
     text = "Time of collective calls from start to end, by calls that are done."
     out.histogram("collective_seconds", text, labels, total.run)
-    text = "Bytes that this rank gave to collective calls, or else received."
-    out.counter("collective_bytes", text, labels, total.bytes, zero=True)
-    for attribute, (name, text) in _COLLECTIVE_TIMES.items():
-        spent = getattr(total, attribute) / _S
-        out.counter(f"collective_{name}_seconds", text, labels, spent, zero=True)
-    text = "Collective calls that failed."
-    out.counter("collectives_failed", text, labels, total.failed)
+    _add_table(out, "collective", total, labels)
 
 
 def _add_device(
@@ -226,13 +253,6 @@ def _add_device(
     for state in _STATES:
         text = "Streams by what they do now."
         out.gauge("streams", text, labels.also("state", state), states[state])
-    for reason, n in device.waits.items():
-        by = labels.also("reason", _REASONS.get(reason, reason))
-        text = "Waits of host threads for the device."
-        out.counter("host_sync", text, by, n, zero=True)
-        text = "Time host threads waited for the device, also in waits that last."
-        waited = device.wait_ns[reason] / _S
-        out.counter("host_sync_seconds", text, by, waited, zero=True)
     for code in streams[0].stats.errors if streams else ():
         text = "Failures that poisoned a stream."
         n = sum(s.stats.errors[code] for s in streams)
@@ -243,28 +263,11 @@ def _add_device(
             by = by.also("reason", _REASONS.get(reason, reason))
             text = "Waits where a guard forbids them."
             out.counter("sync_violations", text, by, n)
-    for kind, n in device.sanitizer_reports.items():
-        by = labels.also("kind", kind)
-        out.counter("sanitizer_reports", "Different races and misuses found.", by, n)
     for direction, counts in device.copy_bytes.items():
         for pinned, n in zip(("false", "true"), counts, strict=True):
             by = labels.also("direction", direction).also("pinned", pinned)
             out.counter("copy_bytes", "Bytes copied.", by, n)
-    for reason, n in device.graph_capture_failures.items():
-        text = "Graph captures in which something was not allowed, or given up."
-        out.counter("graph_capture_failures", text, labels.also("reason", reason), n)
-    if device.sanitizer_bytes:
-        text = "Memory of the race sanitizer's own."
-        out.gauge("sanitizer_tracked_bytes", text, labels, device.sanitizer_bytes)
-    text = "Time spent in the race sanitizer."
-    spent = device.sanitizer_ns / _S
-    out.counter("sanitizer_overhead_seconds", text, labels, spent)
-    for attribute, (name, text) in _GAUGES.items():
-        out.gauge(name, text, labels, getattr(device, attribute))
-    for attribute, (name, text) in _COUNTERS.items():
-        out.counter(name, text, labels, getattr(device, attribute))
-    for attribute, (name, text) in _COUNTERS_WITH_ZEROS.items():
-        out.counter(name, text, labels, getattr(device, attribute), zero=True)
+    _add_table(out, "device", device, labels)
 
 
 def _add_queue(
@@ -281,7 +284,6 @@ def _add_queue(
 
     gauge("queue_depth", "Tasks enqueued, not yet taken.", s.depth - taken)
     gauge("queue_depth_max", "Most tasks seen in a minute.", stream.depth_max)
-    gauge("queue_capacity", "Tasks that fit.", s.capacity)
     moment(
         "oldest_task_enqueued_timestamp_seconds",
         "When the oldest task that is not complete was enqueued, told by one in 16.",
@@ -301,32 +303,13 @@ def _add_queue(
         text = "1 while the stream has failed."
         at = {"line": short(s.failure_at)} if s.failure_at else {}
         out.gauge("stream_error_state", text, Labels(labels, **at), 1)
-    if s.deferred_bytes:
-        text = "Memory freed that another stream may still use."
-        gauge("memory_deferred_free_bytes", text, s.deferred_bytes)
-    text = "Tasks submitted."
-    out.counter("tasks_enqueued", text, labels, s.submitted, zero=True)
     ok = max(0, s.retired - s.failed - s.dropped)
     text = "Tasks that ended."
     by = labels.also("status", "ok")
     out.counter("tasks_completed", text, by, ok, zero=True)
     for status, n in (("error", s.failed), ("cancelled", s.dropped)):
         out.counter("tasks_completed", text, labels.also("status", status), n)
-    for reason, n in s.bypassed.items():
-        text = "Tasks that ran on the caller, past the queue."
-        out.counter("tasks_bypassed", text, labels.also("reason", reason), n)
-    text = "Times a caller met a full queue."
-    out.counter("enqueue_blocked", text, labels, s.full_waits)
-    text = "Time callers met a full queue."
-    out.counter("enqueue_blocked_seconds", text, labels, s.full_wait_ns / _S)
-    text = "Time the launcher ran tasks."
-    out.counter("stream_busy_seconds", text, labels, s.busy_ns / _S, zero=True)
-    text = "Idle time within 1 ms of the last launch."
-    starved = s.starved_ns / _S
-    out.counter("stream_idle_starved_seconds", text, labels, starved, zero=True)
-    for cause, ns in s.held_ns_by.items():
-        text = "Time the stream was held by a dependency."
-        out.counter("stream_wait_seconds", text, labels.also("cause", cause), ns / _S)
+    _add_table(out, "stream", s, labels)
 
 
 def _add_thread(out: Families, stream: StreamView, labels: Labels) -> None:

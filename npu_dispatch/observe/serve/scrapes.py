@@ -16,16 +16,16 @@ from prometheus_client import Metric, ProcessCollector
 from prometheus_client.samples import Exemplar
 
 import npu_dispatch
+from npu_dispatch.observe.judge.describe import Killed
 from npu_dispatch.observe.judge.rates import History, Reading
-from npu_dispatch.observe.judge.verdict import HANG_SECONDS, judge
+from npu_dispatch.observe.judge.verdict import judge
 from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.layout import LAYOUT_VERSION
 from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import unix_offset_ns
 from npu_dispatch.observe.segment.values import OpCost
 from npu_dispatch.observe.serve.families import Families, Labels, format_for
-from npu_dispatch.observe.serve.killed import Killed
-from npu_dispatch.observe.serve.options import KEPT_SECONDS
+from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.process_metrics import More, add_process
 from npu_dispatch.versions import TORCH_VERSION
 from npu_dispatch.words import short
@@ -71,27 +71,16 @@ class TopOps:
 
 
 class Scrapes:
-    """Answers scrapes, on any thread; `ranked` and `per_stream` as add_process().
+    """Answers scrapes, on any thread, with the processes that `config` asks for."""
 
-    With `top_ops` there are metrics by operator: for so many of the costliest, and
-    for all others together.
-    """
-
-    def __init__(
-        self,
-        processes: Processes,
-        *,
-        ranked: bool,
-        top_ops: int = 0,
-        per_stream: bool = False,
-        hang_seconds: float = HANG_SECONDS,
-    ) -> None:
-        self._processes = processes
-        self._ranked, self._top_ops, self._per_stream = ranked, top_ops, per_stream
-        self._hang_seconds = hang_seconds
+    def __init__(self, config: ServiceConfig) -> None:
+        self._config = config
+        self._processes = Processes(
+            pid=config.pid, directory=config.directory, all_users=config.all_users
+        )
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._history = History(_SPAN_SECONDS)
-        self._killed = Killed(processes)
+        self.killed = Killed(self._processes)  # for who has the processes
         # By the open segment: a program that replaces itself counts from zero.
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
         self._answering = threading.Lock()  # guards these
@@ -113,10 +102,11 @@ class Scrapes:
 
     def _more(self, view: ProcessView, exemplars: bool) -> More:
         before, ops = self._history.before(view), []
-        if self._top_ops:
-            top = self._tops.setdefault(view.reader, TopOps(self._top_ops))
+        if most := self._config.ops:
+            top = self._tops.setdefault(view.reader, TopOps(most))
             ops = top.rows(view.reader.ops())
-        verdict = judge(before, Reading(view), hang_seconds=self._hang_seconds)
+        hang_seconds = self._config.hang_seconds
+        verdict = judge(before, Reading(view), hang_seconds=hang_seconds)
         shown = partial(_exemplars, view.reader) if exemplars else lambda *_: ()
         return More(verdict, ops, shown)
 
@@ -126,15 +116,9 @@ class Scrapes:
         with self.refreshed() as processes:
             views = processes.views
             for view in views:
-                add_process(
-                    out,
-                    view,
-                    self._more(view, exemplars),
-                    ranked=self._ranked,
-                    per_stream=self._per_stream,
-                )
+                add_process(out, view, self._more(view, exemplars), self._config)
             stale, killed = len(processes.unreadable), processes.killed
-            late = self._killed.look()[:_MOST_KILLED]
+            late = self.killed.look()[:_MOST_KILLED]
         _add_killed(out, late)
         _add_own(out, len(views), stale, killed, start)
         return [*out.all(), *_PROCESS.collect()]
@@ -143,16 +127,14 @@ class Scrapes:
         self,
         request: Request,
         more: Callable[[], Sequence[Metric]] = tuple,
-        kept: float = KEPT_SECONDS,
     ) -> Response:
         """Answer a scrape, with more() added; `?name[]=` chooses series by name."""
         from starlette.responses import Response  # which a collector does not need
 
-        accept, names = request.headers.get("accept", ""), request.query_params
+        accept = request.headers.get("accept", "")
+        names = request.query_params.getlist("name[]")
         # In a thread, since many processes have a megabyte of metrics.
-        body, kind = await asyncio.to_thread(
-            self.answer, accept, more, kept=kept, names=names.getlist("name[]")
-        )
+        body, kind = await asyncio.to_thread(self.answer, accept, more, names=names)
         return Response(body, headers={"Content-Type": kind})
 
     def answer(
@@ -160,13 +142,12 @@ class Scrapes:
         accept: str,
         more: Callable[[], Sequence[Metric]] = tuple,
         *,
-        kept: float = 0.0,
         names: Sequence[str] = (),
     ) -> tuple[bytes, str]:
         """Return body and content type for an Accept header, with more() added.
 
-        An answer is given again for `kept` seconds, so that a client in a loop takes
-        no more of this machine than a scraper. `names`: only series of these names.
+        An answer is given again for a second, so that a client in a loop takes no more
+        of this machine than a scraper. `names`: only series of these names.
         """
         form = format_for(accept)
         if names:
@@ -174,7 +155,7 @@ class Scrapes:
             return form.text([*found, *more()], names), form.content_type
         with self._answering:
             at, text = self._answers.get(form.text_kind, (-math.inf, b""))
-            if time.monotonic() - at >= kept:
+            if time.monotonic() - at >= self._config.kept_seconds:
                 at = time.monotonic()
                 found = self.families(exemplars=form.open_metrics)
                 text = form.text([*found, *more()])

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from npu_dispatch.observe.judge.rates import History, Reading
-from npu_dispatch.observe.segment.listing import Processes, ProcessView
-from npu_dispatch.observe.serve.killed import Killed
+from npu_dispatch.observe.segment.listing import ProcessView
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.scrapes import Scrapes
 from npu_dispatch.observe.serve.snapshot import point, process_values
@@ -24,7 +23,6 @@ _HISTORY = 600  # points, of
 _APART_S = 0.9  # or more: ten minutes of the default interval
 # /livez gives up on readings that are older than the longer of these.
 _STALE_S, _STALE_INTERVALS = 30.0, 10
-_LATELY_S = 600.0  # for which killed processes are shown
 _log = logging.getLogger(__name__)
 
 
@@ -32,16 +30,7 @@ class Watcher:
     """Reads the counters on one event loop, from the first request on."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        processes = Processes(
-            pid=config.pid, directory=config.directory, all_users=config.all_users
-        )
-        self.scrapes = Scrapes(
-            processes,
-            ranked=config.pid is None,
-            top_ops=config.ops,
-            per_stream=config.per_stream,
-            hang_seconds=config.hang_seconds,
-        )
+        self.scrapes = Scrapes(config)
         self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
         self.snapshot: dict[str, Any] = {
@@ -53,7 +42,6 @@ class Watcher:
         }
         self._newest = b""  # the snapshot as JSON
         self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
-        self._killed = Killed(processes)
         self._interval, self._hang_seconds = config.interval, config.hang_seconds
         self._past = History(_SMOOTH_S)
         self._news = asyncio.Condition()
@@ -117,6 +105,7 @@ class Watcher:
                 Reading(view, view.reader.waits_by_site(), view.reader.ops())
                 for view in self.views
             ]
+            killed = self.scrapes.killed.look()
         self._past.note(readings)
         self.snapshot = {
             "time": time.time(),
@@ -126,7 +115,7 @@ class Watcher:
                 process_values(self._past.before(now.view), now, self._hang_seconds)
                 for now in readings
             ],
-            "killed": self._killed.look(),
+            "killed": killed,
         }
 
     async def events(self) -> AsyncIterator[tuple[str, bytes]]:

@@ -7,12 +7,12 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from npu_dispatch.observe.segment.folders import files_in
+from npu_dispatch.observe.segment.values import fitted
 from npu_dispatch.observe.trace.job import HostClock
 from npu_dispatch.observe.trace.trace_file import TraceError
 from npu_dispatch.observe.trace.tracks import Joins, Process, Row, began_ns, events
@@ -22,7 +22,6 @@ _ARROWS = {"submit": "submit", "wait": "wait", "collective": "same collective"}
 _PHASES = {"slice": "X", "begin": "B", "end": "E", "point": "i", "value": "C"}
 _RANK = re.compile(r"^rank \d+(?: on \S+)?: ")  # which job.py writes
 _MOST_BYTES = 1 << 30  # of what a file holds
-_hints = cache(get_type_hints)
 
 
 def chrome_json(
@@ -118,21 +117,6 @@ def _packed(processes: list[Process]) -> str:
 
 def _unpacked(packed: str) -> list[Process]:
     data = zlib.decompressobj().decompress(b64decode(packed), _MOST_BYTES)
-    found: list[Process] = _made(list[Process], json.loads(data))
+    found: list[Process] = fitted(list[Process], json.loads(data), "a timeline")
     # As they were before as_one_job().
     return [replace(p, name=_RANK.sub("", p.name), moved_by_ns=0) for p in found]
-
-
-def _made(kind: Any, value: Any) -> Any:
-    """Return a value of a type that tracks.py names, made of its fields."""
-    inside, has_fields = get_args(kind), is_dataclass(kind)
-    if has_fields:
-        each = zip(_hints(kind).values(), value, strict=True)
-        return kind(*(_made(*one) for one in each))
-    if get_origin(kind) is list:
-        return [_made(inside[0], one) for one in value]
-    if get_origin(kind) is tuple:
-        return tuple(value)
-    if inside and value is not None:  # it may be None
-        return _made(inside[0], value)
-    return value

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from npu_dispatch.observe.segment.folders import TRACES, own_file
 from npu_dispatch.observe.segment.layout import WORD, Struct
 from npu_dispatch.observe.segment.system import lives
-from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
+from npu_dispatch.observe.segment.untrusted_file import Closed, UntrustedFile
 
 KINDS = ("kernel", "wait", "record", "program")
 # Kinds of marks: a range's ends, and a moment by itself.
@@ -70,12 +70,12 @@ class Ring:
     lost: int = 0
 
 
-class TraceFile:
+class TraceFile(Closed):
     """A process's trace file; use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = UntrustedFile(path, writable=True)
+            self._file = UntrustedFile(path, writable=True, raises=TraceError)
         except FileNotFoundError as error:
             raise NoProcessError(
                 f"no process that uses npu, or not one of this user: {path}: "
@@ -125,19 +125,7 @@ class TraceFile:
         )
 
     def _header(self) -> dict[str, Any]:
-        return _HEADER.read(self._bytes(0, _HEADER.size))
-
-    def _bytes(self, at: int, size: int) -> bytes:
-        try:
-            return self._file.read(at, size)
-        except OSError as error:
-            raise TraceError(str(error)) from None
-
-    def _put(self, at: int, data: bytes) -> None:
-        try:
-            self._file.write(at, data)
-        except OSError as error:
-            raise TraceError(str(error)) from None
+        return _HEADER.read(self._file.read(0, _HEADER.size))
 
     @property
     def wanted(self) -> bool:
@@ -146,7 +134,7 @@ class TraceFile:
 
     @wanted.setter
     def wanted(self, value: bool) -> None:
-        self._put(_HEADER.at["wanted"], struct.pack("<I", value))
+        self._file.write(_HEADER.at["wanted"], struct.pack("<I", value))
 
     def read(self) -> None:
         """Add what was written since the last call to `rings`."""
@@ -159,7 +147,7 @@ class TraceFile:
             self._read(self.rings[index], at, head["written"])
 
     def _ring(self, at: int) -> dict[str, Any]:
-        return _RING.read(self._bytes(at, _RING.size))
+        return _RING.read(self._file.read(at, _RING.size))
 
     @property
     def followed(self) -> bool:
@@ -214,7 +202,7 @@ class TraceFile:
 
     def _take(self, at: int, records: int) -> None:
         """Tell the process up to which record a ring has been read; 0: nobody reads."""
-        self._put(at + _RING.at["taken"], WORD.pack(records))
+        self._file.write(at + _RING.at["taken"], WORD.pack(records))
 
     def _records(self, at: int, first: int, end: int) -> Iterator[NDArray[Any]]:
         """Yield the records with these numbers, in one piece or in two."""
@@ -222,7 +210,7 @@ class TraceFile:
             slot = first % self._n_records
             count = min(end - first, self._n_records - slot)
             start = at + _RING.size + slot * RECORD.itemsize
-            data = self._bytes(start, count * RECORD.itemsize)
+            data = self._file.read(start, count * RECORD.itemsize)
             yield np.frombuffer(data, RECORD)
             first += count
 
@@ -231,7 +219,7 @@ class TraceFile:
         head = self._header()
         if head["names_used"] > _NAME_BYTES:
             raise TraceError(f"{self._file.path}: its names cannot be read")
-        texts = self._bytes(head["names_at"], head["names_used"])
+        texts = self._file.read(head["names_at"], head["names_used"])
         found, at = {}, 0
         while at + 2 <= len(texts):
             (length,) = struct.unpack_from("<H", texts, at)
@@ -260,9 +248,3 @@ class TraceFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
