@@ -121,33 +121,6 @@ TEST_ALONE(HostWait, IsToldWhenItTookTimeAndAlwaysWhileWatched) {
   EXPECT_EQ(told.back().pending, 1);
 }
 
-// There are limits for synchronize() of a device and of a stream; a wait that
-// is over, or of another kind, has none.
-TEST_ALONE(HostWait, EndsAfterTheTimeThatTheEnvironmentGivesIt) {
-  setenv("ACL_STREAM_TIMEOUT", "1", 1);        // milliseconds
-  setenv("ACL_DEVICE_SYNC_TIMEOUT", "-1", 1);  // seconds; none
-  Blocked b;
-  const uint64_t began = now_ns();
-  EXPECT_CONTAINS(thrown([&] { b.wait(WaitReason::kStreamSync); }),
-                  "ACL_STREAM_TIMEOUT");
-  EXPECT_TRUE(now_ns() - began >= 1'000'000);
-  hooks = {.check_interrupt = [] {
-    if (++asked == 3) gate_to_open->open();
-  }};
-  b.wait(WaitReason::kDeviceSync);  // three times 50 ms
-  EXPECT_TRUE(asked >= 3);
-}
-
-TEST_ALONE(HostWait, OfADeviceEndsAfterItsOwnTime) {
-  setenv("ACL_DEVICE_SYNC_TIMEOUT", "1", 1);  // second
-  Blocked b;
-  const uint64_t began = now_ns();
-  EXPECT_THROWS(b.wait(WaitReason::kDeviceSync), std::runtime_error);
-  EXPECT_TRUE(now_ns() - began >= 1'000'000'000);
-  b.gate.open();
-  b.wait(WaitReason::kItem);  // has no limit
-}
-
 TEST_ALONE(HostWait, ForSpaceIsToldAndCountedByItsStream) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 16);
   Blocked b(stream);
