@@ -270,5 +270,17 @@ TEST_ALONE(Fork, LetsAChildThatDoesNoWorkExitWithoutAHang) {
   EXPECT_TRUE(works(current_stream(0)));
 }
 
+TEST_ALONE(Fork, KeepsTheParentsSegmentFromTheChild) {
+  EXPECT_TRUE(works(current_stream(0)));
+  StreamBlock& block = current_stream(0).block();
+  wait_until_others_sleep();
+  EXPECT_TRUE(in_child([&block] {
+                block.retired.store(1000, std::memory_order_relaxed);
+                return segment_path().empty();
+              }).code);
+  EXPECT_TRUE(!access(segment_path().c_str(), F_OK));
+  EXPECT_EQ(block.retired.load(std::memory_order_relaxed), 1);
+}
+
 }  // namespace
 }  // namespace npu

@@ -121,6 +121,21 @@ TEST_ALONE(HostWait, IsToldWhenItTookTimeAndAlwaysWhileWatched) {
   EXPECT_EQ(told.back().pending, 1);
 }
 
+TEST_ALONE(HostWait, EndsAfterTheTimeOfItsKind) {
+  setenv("ACL_STREAM_TIMEOUT", "1", 1);       // milliseconds
+  setenv("ACL_DEVICE_SYNC_TIMEOUT", "1", 1);  // seconds
+  Blocked b;
+  for (const auto& [reason, limit_ns] :
+       {std::pair{WaitReason::kStreamSync, 1'000'000},
+        {WaitReason::kDeviceSync, 1'000'000'000}}) {
+    const uint64_t began = now_ns();
+    EXPECT_THROWS(b.wait(reason), std::runtime_error);
+    EXPECT_TRUE(now_ns() - began >= uint64_t(limit_ns));
+  }
+  b.gate.open();
+  b.wait(WaitReason::kItem);  // has no limit
+}
+
 TEST_ALONE(HostWait, ForSpaceIsToldAndCountedByItsStream) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 16);
   Blocked b(stream);
