@@ -52,6 +52,10 @@ def test_no_more_streams_are_made_than_there_are_and_each_ends_once(caplog):
     assert runtime().npuStreamCreate(ctypes.addressof(refused)) != 0
     assert refused.value is None
     assert "destroy one" in caplog.messages[-1]
+    assert runtime().npuStreamDestroy(pointers[7]) == 0
+    assert made() == pointers[7]
+    assert runtime().npuStreamCreate(ctypes.addressof(refused)) != 0
+    assert runtime().npuStreamDestroy(torch.npu.Stream().npu_stream) != 0
 
     for pointer in pointers:
         assert runtime().npuStreamDestroy(pointer) == 0
@@ -273,6 +277,7 @@ try:
     torch.npu.Stream()
 except RuntimeError as error:
     print("32 streams" in str(error))
+torch.npu.Stream(priority=-1)  # of another pool
 torch.npu.set_strict_stream_pools(False)
 assert torch.npu.Stream() in streams
 """

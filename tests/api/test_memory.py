@@ -82,6 +82,10 @@ def test_memory_of_a_pool_serves_only_the_pool():
     del inside
     again = take()
     assert again.data_ptr() != address  # free, and still the pool's
+    with torch.npu.use_mem_pool(torch.npu.MemPool()):
+        assert take().data_ptr() != address
+    with torch.npu.use_mem_pool(pool), torch.npu.stream(torch.npu.Stream()):
+        assert take().data_ptr() != address
     with torch.npu.use_mem_pool(pool):
         assert take().data_ptr() == address
 
@@ -153,21 +157,23 @@ def test_no_split_gives_each_tensor_a_segment():
 def test_use_on_oom_lends_the_pools_memory(python):
     code = """
 import npu_dispatch, torch
-def use(lends):
+def use(lends, stream=None):
     pool = torch.npu.MemPool(use_on_oom=lends)
     with torch.npu.use_mem_pool(pool):
         torch.empty(48 << 20, dtype=torch.uint8, device="npu")
     try:
-        torch.empty(40 << 20, dtype=torch.uint8, device="npu")
+        with torch.npu.stream(stream):
+            torch.empty(40 << 20, dtype=torch.uint8, device="npu")
         return True
     except torch.OutOfMemoryError:
         return False
     finally:
         del pool
         torch.npu.empty_cache()
-print(use(False), use(True))
+print(use(False), use(True), use(True, torch.npu.Stream()))
 """
-    assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["False", "True"]
+    lent = python(code, NPU_DISPATCH_MEMORY="64M").stdout.split()
+    assert lent == ["False", "True", "False"]
 
 
 def test_a_capture_inside_a_pool_has_its_own_memory_and_leaves_the_pool_in_use():
@@ -418,16 +424,21 @@ def test_a_missing_library_or_function_is_named(library, tmp_path):
         torch.npu.NPUPluggableAllocator(library, "my_alloc", "nothing")
 
 
-def test_erase_stream_lets_memory_be_reused_at_once():
-    gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
+@pytest.mark.parametrize("both", [False, True])
+def test_erase_stream_lets_memory_be_reused_without_that_stream(both):
+    side, other = torch.npu.Stream(), torch.npu.Stream()
+    gate = torch.npu.ExternalEvent()
     x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
     gate.wait(side)
-    x.record_stream(side)
-    torch.npu.erase_stream(x, side)
+    for stream in (side, other):
+        x.record_stream(stream)
+    torch.npu.erase_stream(x, side if both else other)
+    if both:
+        torch.npu.erase_stream(x, other)
     before = torch.npu.memory_stats()["active.all.current"]
     del x
 
-    assert torch.npu.memory_stats()["active.all.current"] == before - 1
+    assert torch.npu.memory_stats()["active.all.current"] == before - both
     gate.record()
     side.synchronize()
     with pytest.raises(TypeError, match="must be a Tensor, but got int"):

@@ -41,6 +41,26 @@ def test_history_tells_who_allocated_and_freed(history):
     assert all(step["frames"] for step in steps if step["action"] == "alloc")
 
 
+def test_each_step_has_its_address_and_size(history):
+    torch.npu.empty_cache()
+    torch.npu.memory._record_memory_history(clear_history=True)
+    size, huge = 30 * MIB, 1 << 48
+    x = torch.empty(size - 5, dtype=torch.uint8, device="npu")
+    address = x.data_ptr()
+    del x
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(huge, dtype=torch.uint8, device="npu")
+    torch.npu.empty_cache()
+
+    steps = torch.npu.memory._snapshot()["device_traces"][0]
+    mine = [(s["action"], s["size"]) for s in steps if s.get("addr") == address]
+    actions = ("segment_alloc", "alloc", "free_requested", "free_completed")
+    assert mine == [(action, size) for action in (*actions, "segment_free")]
+    [oom] = [s for s in steps if s["action"] == "oom"]
+    free = torch.npu.get_device_properties(0).total_memory - torch.npu.memory_reserved()
+    assert (oom["size"], oom["device_free"]) == (huge, free)
+
+
 def test_history_shows_a_free_that_another_stream_delays(history):
     gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
     x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")

@@ -160,7 +160,7 @@ def test_the_memory_of_a_graph_that_is_gone_goes_back():
 
 def test_timing_events_are_nodes():
     x = torch.rand(100, 100, device="npu")
-    begin, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    before, begin, end = (torch.npu.Event(enable_timing=True) for _ in range(3))
 
     def work():
         begin.record()
@@ -168,11 +168,16 @@ def test_timing_events_are_nodes():
         end.record()
         return y
 
+    before.record()
     graph, _ = captured(work)
+    assert not end.query()
+    times = [0.0]
     for _ in range(2):
         graph.replay()
         torch.npu.synchronize()
-        assert begin.elapsed_time(end) > 0
+        assert end.query() and begin.elapsed_time(end) > 0
+        times.append(before.elapsed_time(end))
+    assert times == sorted(set(times))
 
 
 def fork_join(x, streams, work):

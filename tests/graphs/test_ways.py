@@ -44,7 +44,7 @@ def test_a_dump_tells_nodes_and_edges(tmp_path):
         with torch.npu.stream(side):
             c = b + 1
         torch.npu.current_stream().wait_stream(side)
-        (b @ c.T).relu()
+        (b @ c.T).relu_()
     graph.debug_dump(str(tmp_path / "graph.dot"))
 
     nodes = graph.nodes()
@@ -55,8 +55,9 @@ def test_a_dump_tells_nodes_and_edges(tmp_path):
     assert mul["tensors"][-1]["access"] == "write"
     assert "test_ways.py:" in mul["line"]
     assert mul["bytes"] >= 2 * 4 * 8 * 4
-    assert nodes[2]["after"] == [1]
+    assert [n["after"] for n in nodes[:6]] == [[], [0], [1], [0, 2], [3], [4]]
     assert nodes[2]["stream"] == side.stream_id
+    assert {t["access"] for t in nodes[-1]["tensors"]} == {"read-write"}
     text = (tmp_path / "graph.dot").read_text()
     assert "n1 -> n2;" in text
     assert f'label="stream {side.stream_id}"' in text

@@ -37,16 +37,20 @@ PYTHON = {
         "unit/test_streams.py unit/test_events.py unit/test_errors.py "
         "api/test_external.py unit/test_stats.py trace/test_trace.py "
         "trace/test_torch_profiler.py aio/test_await.py api/test_fault.py "
-        "api/test_waits.py graphs/test_replay.py"
+        "api/test_waits.py graphs/test_replay.py api/test_switches.py "
+        "unit/test_launch_blocking.py stress/test_lifecycle.py "
+        "observability/test_admin.py"
     ),
     "memory": (
         "unit/test_memory.py api/test_memory.py api/test_alloc_conf.py "
+        "api/test_memory_history.py "
         "unit/test_copies.py unit/test_stats.py graphs/test_replay.py"
     ),
     "graph": "graphs api/test_switches.py",
     "sanitizer": (
         "sanitizer/test_switch.py races/test_races.py sanitizer/test_explore.py "
-        "sanitizer/test_explore_waits.py sanitizer/test_random_programs.py"
+        "sanitizer/test_explore_waits.py sanitizer/test_random_programs.py "
+        "sanitizer/test_staging_buffer.py"
     ),
     "host": (
         "ecosystem/test_kernel_pieces.py ecosystem/test_widened.py "

@@ -8,6 +8,7 @@ another form are functions.
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np, torch.nn.functional as F
 here, side, third = npu.current_stream(), npu.Stream(), npu.Stream()
 {made}
 npu.synchronize()
-early, opened = side.record_event(), npu.ExternalEvent()
+early, opened, later = side.record_event(), npu.ExternalEvent(), npu.ExternalEvent()
 opened.record(side)
 with npu.stream(side):
     {first}  # first
@@ -139,10 +140,14 @@ racy | third.synchronize()
 racy | early.synchronize()
 racy | asyncio.run(until(early))
 racy | opened.wait(here)
+racy | later.wait(here); later.record(third)
 right | here.wait_stream(side)
 right | here.wait_event(side.record_event())
 right | early.record(side); here.wait_event(early)
 right | third.wait_stream(side); here.wait_stream(third)
+right | third.wait_stream(side); third.synchronize()
+right | npu.SyncLaunchStream().wait_stream(side)
+right | unseen(side); npu.SyncLaunchStream().wait_stream(side)
 right | side.synchronize()
 right | npu.synchronize()
 right | side.record_event().synchronize()
@@ -150,7 +155,8 @@ right | polled(side)
 right | polled(side.record_event())
 right | asyncio.run(until(side))
 right | asyncio.run(until(side.record_event()))
-right | gate = npu.ExternalEvent(); gate.record(side); gate.wait(here)
+right | later.record(side); later.wait(here)
+right | opened.wait(here); later.record(side); later.wait(here)
 right | shared = npu.Event(interprocess=True); shared.record(side); shared.synchronize()
 right | shared = npu.Event(interprocess=True); shared.record(side); shared.wait(here)
 """,
@@ -160,6 +166,7 @@ read/write  | x = ones(100) | x.add_(1) | x + 1
 write/write | x = ones(100) | x.add_(1) | x.zero_()
 read/write  | x = ones(100) | y = x + 1 | x.zero_()
             | x = ones(100) | y = x + 1 | z = x + 1
+read/write  | x = ones(100); gate = npu.ExternalEvent(); gate.wait(side); gate.record(third) | x.add_(1) | x + 1
 read/write  | x = ones(1) | x.add_(1) | x.item()
 read/write  | x = ones(100) | x.add_(1) | x.cpu()
 read/write  | x = ones(100) | y = x + 1 | x.copy_(torch.zeros(100))
@@ -259,6 +266,7 @@ host-read | p.copy_(one, non_blocking=True) | x.fill_(p)
 ]
 SUBMITTED = accesses("""
 host-read  | p = pinned(100) | side.submit(add_one, p) | p.sum()
+host-read  | p, q = pinned(100), pinned(100) | side.submit(add_one, p, q) | q.sum()
 host-write | p = pinned(100) | side.submit(read, p, writes=[]) | p.fill_(1)
            | p = pinned(100) | side.submit(read, p, writes=[]) | p.sum()
 host-read  | p = torch.zeros(100) | side.submit(add_one, p) | p.sum()
@@ -280,6 +288,7 @@ racy | del x
 racy | x.record_stream(third); del x
 racy | x.resize_(5000)
 right | x.record_stream(side); del x
+right | x.record_stream(side); del x; unseen(side)
 right | here.wait_stream(side); del x
 right | del x; here.wait_stream(side)
 """,
@@ -381,12 +390,20 @@ def polled(done: Any) -> None:
         pass
 
 
+def unseen(stream: Any) -> None:
+    """Wait for the stream without the device's knowledge."""
+    over = threading.Event()
+    stream.submit(over.set)
+    over.wait()
+
+
 async def until(done: Any) -> None:
     await done
 
 
-def add_one(t: torch.Tensor) -> None:
-    t.add_(1)
+def add_one(*tensors: torch.Tensor) -> None:
+    for t in tensors:
+        t.add_(1)
 
 
 def read(t: torch.Tensor) -> None:

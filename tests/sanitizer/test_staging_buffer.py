@@ -98,6 +98,12 @@ RACY = {
     "the array is taken later": program(
         "1", order=f"{COPY}  # copy", taken="0"
     ).replace(WRITE, "a = h.numpy()  # taken\n" + WRITE),
+    "a function is over": program(
+        f"here.submit(lambda: None); here.synchronize(); {COPY}"
+    ),
+    "a copy back is over": program(
+        f"h.copy_(y.fill_(3), non_blocking=True); here.synchronize(); {COPY}"
+    ),
     "second copy": program(later="y.copy_(h, non_blocking=True)"),
     "copy to the host": program(later="h.copy_(y, non_blocking=True)"),
     "item": program(later="x[0].item()"),
@@ -153,6 +159,19 @@ RIGHT = {
     ),
     "a function in the stream": program(
         write="here.submit(lambda: a.__setitem__(7, 1)); x.copy_(h, non_blocking=True)"
+    ),
+    "a function before the copy": program(
+        f"here.submit(lambda: over.wait() and a.__setitem__(7, 1)); {COPY}; over.set()",
+        write="",
+        made="over = threading.Event()",
+    ),
+    "a function of a replay": program(
+        write="graph.replay()",
+        made="""
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    torch.npu.current_stream().submit(lambda: a.__setitem__(7, 1))
+""",
     ),
     "told by a function": program(
         f"{COPY}; over = threading.Event(); here.submit(over.set)",

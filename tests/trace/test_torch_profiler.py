@@ -281,13 +281,16 @@ def test_nothing_is_kept_of_what_ran_outside():
 def test_the_program_does_not_wait_while_it_is_profiled():
     """A held stream stays held from the profile's begin until its end."""
     x = warm()
-    with held_stream(x) as (stream, gate), profile(activities=BOTH) as p:
-        with torch.npu.stream(stream):
+    with held_stream(x) as (stream, gate), torch.npu.stream(stream):
+        torch.mul(x, 2)  # before the profile, so no part of it
+        with profile(activities=BOTH) as p:
             torch.add(x, 1)
-        assert not stream.query()
-        gate.set()
+            torch.npu.Event(enable_timing=True).record()
+            torch.npu.Stream().wait_stream(stream)
+            assert not stream.query()
+            gate.set()
 
-    assert "aten::add.Tensor" in {e.name for e in kernels(p.events())}
+    assert [e.name for e in kernels(p.events())] == ["aten::add.Tensor"]
 
 
 MIB = 1 << 20

@@ -302,6 +302,14 @@ print(path, oct(path.stat().st_mode & 0o777))
     assert not Path(path).exists()
 
 
+def test_the_file_stays_in_the_folder_that_is_asked_for(python, tmp_path):
+    (folder := tmp_path / "traces").mkdir()
+    python("import torch; torch.npu.init()", NPU_TRACE_DIR=str(folder))
+
+    [path] = folder.iterdir()
+    TraceFile(path).close()
+
+
 def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(python):
     code = """
 import os, sys, torch; torch.ones(1, device='npu')
@@ -312,6 +320,8 @@ sys.stdin.readline()
     with python.start("-c", code, stdin=PIPE, stdout=PIPE) as child:
         path = child.stdout.readline().strip()
         with Path(path).open("rb") as file:
+            python("import torch; torch.ones(1, device='npu')")
+            assert Path(path).exists()
             child.kill()
             child.wait()
             python("import torch; torch.ones(1, device='npu')")

@@ -222,6 +222,7 @@ with {way}:
     ("way", "variables"),
     [
         ("contextlib.nullcontext()", {"NPU_LAUNCH_BLOCKING": "1"}),
+        ("contextlib.nullcontext()", {"ASCEND_LAUNCH_BLOCKING": "1"}),
         ("contextlib.nullcontext()", {"TASK_QUEUE_ENABLE": "0"}),
         ("npu.launch_blocking()", {}),
     ],

@@ -77,30 +77,6 @@ TEST_ALONE(Profile, HasEachTaskOnceAndInItsThreadsScope) {
   EXPECT_TRUE(stop_profile().empty());
 }
 
-TEST_ALONE(Profile, LeavesOutWhatWasLaunchedBeforeItAndWaits) {
-  Streams s;
-  hold(s.one, s.gate);
-  submit(s.one, kNothing, {});
-  start_profile();
-  for (Stream* stream : {&s.one, &s.two}) stream->look_for_observers();
-  submit(s.one, kNothing, {});
-  s.two.wait_for(s.one, s.one.tail());
-  submit(s.two, kNothing, {});
-  drain(s.two, s.gate);
-  std::map<int64_t, uint64_t> positions;  // by stream
-  for (const ProfiledRun& run : stop_profile())
-    EXPECT_TRUE(positions.emplace(run.stream, run.launch.position).second);
-  EXPECT_TRUE(positions == (std::map<int64_t, uint64_t>{{1, 2}, {2, 1}}));
-}
-
-TEST_ALONE(Profile, HasTheTasksOfAnInlineStream) {
-  Stream stream(0, 0, 0, StreamMode::kInline);
-  start_profile();
-  stream.look_for_observers();
-  submit(stream, kNothing, {});
-  EXPECT_EQ(stop_profile().size(), 1);
-}
-
 TEST_ALONE(Profile, OrdersTheTimesOfATasksParts) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
   start_profile();

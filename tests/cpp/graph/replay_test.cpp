@@ -271,20 +271,6 @@ TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {
   EXPECT_EQ(l.got, Numbers({1}));
 }
 
-TEST(Graph, IsDoneWhenItsReplayReturnsWhereLaunchesBlock) {
-  Lanes l;
-  Graph one;
-  capture(one, l.a, [&] { l.append(l.a, 0); });
-  l.capture([&] { l.append(l.b, 1); }, 2);
-  set_thread_launch_blocking(true);
-  replay(one, l.a);
-  EXPECT_EQ(l.got.size(), 1);
-  l.replay();
-  EXPECT_EQ(l.got.size(), 3);
-  set_thread_launch_blocking(false);
-  drain(l.b);
-}
-
 TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
   struct State {
     int runs = 0, releases = 0;
@@ -316,34 +302,6 @@ TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
   synchronize_device(0, WaitReason::kDeviceSync);
   graph.reset();
   EXPECT_EQ(state.releases, 2);
-}
-
-TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
-  Stream& stream = side_stream();
-  Event timed(Timing::kOn), plain(Timing::kOff);
-  Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kRelaxed);
-  EXPECT_TRUE(timed.record(stream));
-  submit(stream, kNothing, {});
-  EXPECT_TRUE(plain.record(stream));
-  for (const Event* event : {&timed, &plain}) {
-    EXPECT_TRUE(event->number() >= kCapturedNumber);
-    EXPECT_REFUSED((void)event->done(), "an event");
-    EXPECT_REFUSED(event->synchronize(), "an event");
-  }
-  graph.capture_end(stream);
-  EXPECT_TRUE(plain.done());
-  EXPECT_TRUE(!timed.done());
-  timed.synchronize();  // returns: the replay's stream is to be waited for
-
-  uint64_t last = 0;
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(replay(graph, stream));
-    drain(stream);
-    EXPECT_TRUE(timed.done());
-    EXPECT_TRUE(timed.time_ns() > last);
-    last = timed.time_ns();
-  }
 }
 
 // A graph keeps the time of an event that was destroyed, and an event the time

@@ -74,18 +74,6 @@ TEST(Update, IsGivenUpWithItsStream) {
   EXPECT_EQ(w.replayed(), Numbers({5, 6, 3}));
 }
 
-TEST(Update, ReplacesTheArgumentsOfItsGroupAndOfNothingElse) {
-  World w;
-  EXPECT_EQ(w.replayed(), Numbers({1, 2, 3}));
-  w.update(9, 9);
-  w.update(4, 5);  // the last one counts
-  w.got.clear();
-  drain(w.updating);
-  EXPECT_TRUE(w.got.empty());  // it runs nothing by itself
-  EXPECT_TRUE(w.updating.sink() == nullptr);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(w.replayed(), Numbers({4, 5, 3}));
-}
-
 TEST(Update, HappensWhenItsStreamComesToIt) {
   World w;
   Gate gate;

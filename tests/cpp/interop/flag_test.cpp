@@ -135,22 +135,6 @@ void expect_dropped(const Stream& waiter, const char* event) {
   EXPECT_TRUE(says("npu:0 stream 1 had failed"));
 }
 
-TEST(Flag, FailsWhoWaitsForASetThatWasDropped) {
-  for (const bool takes : {true, false})
-    for (const uint64_t value : {kUp, kDown}) {
-      World w;
-      Gate gate;
-      w.fail(gate);
-      takes ? w.set(value) : w.set(7, 7);
-      takes ? w.take() : w.reach(7);
-      append(w.waiting, w.got, 1);
-      drain(w.waiting, gate);
-      expect_dropped(w.waiting, takes ? "external" : "interprocess");
-      EXPECT_TRUE(w.got.empty());
-      EXPECT_EQ(w.flag.value(), takes ? kDown : 7);
-    }
-}
-
 TEST(Flag, WhoseLaterRecordIsReachedHasNotFailed) {
   World w;
   Gate gate;

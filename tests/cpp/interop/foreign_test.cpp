@@ -67,37 +67,6 @@ TEST(Foreign, IsKeptWhileItRuns) {
     EXPECT_TRUE(other.runs == 1 && other.releases == 1);
 }
 
-// The first word of the task is the work itself.
-TEST(Foreign, ShowsObserversWhatItTouches) {
-  struct Seen final : Observer {
-    std::vector<npu_view> views;
-    Numbers words;
-    bool submitted(Stream&, uint64_t, const Task& task) override {
-      for (uint32_t i = 0; i < task.kernel->n_views; ++i) {
-        views.push_back(task.kernel->views[i]);
-        words.push_back(task.words()[task.kernel->views[i].word]);
-      }
-      return false;
-    }
-  } seen;
-  Stream stream(0, 70, 0, StreamMode::kQueued);
-  State state;
-  float a[6], b[3];
-  ForeignWork both = work(state);
-  both.views = {{a, {2, 3}, {3, 1}, 4, NPU_READ}, {b, {3}, {1}, 4, NPU_WRITE}};
-  {
-    const Listed listed(seen, {&stream});
-    submit_foreign(stream, both);
-    drain(stream);
-    stream.stop();
-  }
-  EXPECT_EQ(seen.words, Numbers({word(a), word(b)}));
-  EXPECT_TRUE(seen.views[0].ndim == 2 && seen.views[1].ndim == 1);
-  EXPECT_TRUE(seen.views[0].access == NPU_READ &&
-              seen.views[1].access == NPU_WRITE);
-  EXPECT_EQ(state.runs, 1);
-}
-
 TEST(Foreign, NamesAreKeptOnceWhereOtherProcessesCanReadThem) {
   std::string name = "test::interned";
   const char* const kept = intern_name(name);

@@ -25,19 +25,6 @@ uint64_t pool_of(CachingAllocator& memory, const void* address) {
   return 99;
 }
 
-TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
-  Memory memory({7, 8});
-  Block* own = take_private(memory, 7, 4096);
-  void* address = own->ptr;
-  EXPECT_EQ(pool_of(memory, address), 7);
-  memory.free(own);
-  EXPECT_TRUE(take(memory, 4096)->ptr != address);
-  EXPECT_TRUE(take_private(memory, 8, 4096)->ptr != address);
-  EXPECT_TRUE(take_private(memory, 7, 4096, second_stream())->ptr != address);
-  EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
-  EXPECT_EQ(memory.reserved(), 8 * kMiB);
-}
-
 // Its small blocks are kept by their size, and never merged before.
 TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
   Memory memory({7});
@@ -113,26 +100,6 @@ TEST(PrivatePool, UsesASmallBlockAgainThatIsNotSplit) {
     EXPECT_EQ(memory.stats()["allocated_bytes.large_pool.current"], 0);
   }
   EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
-}
-
-TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
-  for (const bool lends : {false, true}) {
-    Memory memory;
-    memory.hold_pool(7, {lends, true});
-    memory.hold_pool(8, {false, true});
-    Block* lent = take_private(memory, 7, 200 * kMiB);
-    void* address = lent->ptr;
-    memory.free(lent);
-    Block* block = take(memory, 150 * kMiB);
-    EXPECT_EQ(block != nullptr, lends);
-    if (block) {
-      EXPECT_TRUE(block->ptr == address && block->size == 150 * kMiB);
-      EXPECT_EQ(memory.allocated(), 150 * kMiB);
-    }
-    // A stream is served from its own part of the pool only.
-    EXPECT_TRUE(!take(memory, 60 * kMiB, second_stream()));
-    EXPECT_EQ(memory.stats()["num_ooms"], lends ? 1 : 2);
-  }
 }
 
 TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
@@ -226,81 +193,6 @@ TEST(GraphPool, LeavesTheStreamsOtherPoolsAsTheyAre) {
   memory.free(own);
   memory.end_capture(first_stream());
   EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
-}
-
-enum class Action { kAlloc, kFree, kFreed, kSegment, kSegmentFreed, kNoMemory };
-
-struct Steps final : Observer {
-  struct Step {
-    Action action;
-    int device;
-    int64_t stream;
-    uintptr_t address;
-    size_t bytes;
-  };
-  std::vector<Step> all;
-
-  void add(Action action, Stream& s, const void* address, size_t bytes) {
-    all.push_back({action, s.device(), s.id(),
-                   reinterpret_cast<uintptr_t>(address), bytes});
-  }
-  void allocated(Stream& s, const void* at, size_t n) override {
-    add(Action::kAlloc, s, at, n);
-  }
-  void freed(Stream& s, const void* at, size_t n, FreedTo) override {
-    add(Action::kFree, s, at, n);
-  }
-  void free_completed(Stream& s, const void* at, size_t n) override {
-    add(Action::kFreed, s, at, n);
-  }
-  void segment_allocated(Stream& s, const void* at, size_t n) override {
-    add(Action::kSegment, s, at, n);
-  }
-  void segment_freed(int device, const void* at, size_t n) override {
-    all.push_back(
-        {Action::kSegmentFreed, device, 0, reinterpret_cast<uintptr_t>(at), n});
-  }
-  void out_of_memory(Stream& s, size_t asked, size_t free) override {
-    add(Action::kNoMemory, s, reinterpret_cast<void*>(free), asked);
-  }
-};
-
-TEST(Observer, IsToldEachStepOfMemoryWithItsAddressAndSize) {
-  Steps steps;
-  Memory memory;
-  list_observer(steps, true);
-  const auto address =
-      reinterpret_cast<uintptr_t>(take_and_free(memory, 4000, second_stream()));
-  memory.empty_cache();
-  memory.hold_pool(7);
-  Block* own = take_private(memory, 7, 4000);
-  take(memory, 2 * kTotal);
-  Gate gate;
-  submit(second_stream(), kGate, {word(&gate)});
-  memory.record_stream(own, second_stream());
-  memory.free(own);
-  drain(second_stream(), gate);
-  memory.stats();
-  list_observer(steps, false);
-
-  std::vector<Action> actions;
-  for (const Steps::Step& step : steps.all) {
-    actions.push_back(step.action);
-    EXPECT_EQ(step.device, 0);
-  }
-  using enum Action;
-  EXPECT_EQ(actions,
-            std::vector<Action>({kSegment, kAlloc, kFree, kFreed, kSegmentFreed,
-                                 kSegment, kAlloc, kNoMemory, kFree, kFreed}));
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(steps.all[i].address, address);
-  for (size_t i : {1, 2, 3}) {
-    EXPECT_EQ(steps.all[i].bytes, 4096);
-    EXPECT_EQ(steps.all[i].stream, second_stream().id());
-  }
-  for (size_t i : {0, 4}) EXPECT_EQ(steps.all[i].bytes, 2 * kMiB);
-  EXPECT_EQ(steps.all[4].stream, 0);  // of no stream
-  EXPECT_EQ(steps.all[7].bytes, 2 * kTotal);
-  EXPECT_EQ(steps.all[7].address, kTotal - 2 * kMiB);  // what is free
 }
 
 }  // namespace

@@ -110,25 +110,6 @@ TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
   EXPECT_EQ(segment().devices[0].allocated_peak.load(), 64 * kKiB);
 }
 
-TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
-  Stream& third = third_stream();
-  for (const bool both : {false, true}) {
-    Memory memory;
-    Gate gate;
-    Block* block = take(memory, 4096);
-    void* address = block->ptr;
-    hold(second_stream(), gate);
-    memory.record_stream(block, second_stream());
-    memory.record_stream(block, third);
-    memory.erase_stream(block, third);
-    memory.erase_stream(block, first_stream());  // never recorded
-    if (both) memory.erase_stream(block, second_stream());
-    memory.free(block);
-    EXPECT_EQ(take(memory, 4096)->ptr == address, both);
-    drain(second_stream(), gate);
-  }
-}
-
 // A block that waits for a slow stream does not hold up those behind it.
 TEST(RecordStream, LooksAtPendingBlocksInTurn) {
   Stream& third = third_stream();

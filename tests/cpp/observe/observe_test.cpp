@@ -63,11 +63,6 @@ TraceFile* opened(const std::string& path) {
   close(fd);
   return static_cast<TraceFile*>(memory);
 }
-// Where it is written when no folder is asked for.
-std::string own_trace() {
-  return "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid()) + "/" +
-         std::to_string(getpid());
-}
 // A folder in which this process writes its trace.
 struct Traces : TemporaryFolder {
   Traces() { setenv("NPU_TRACE_DIR", path.c_str(), 1); }
@@ -171,89 +166,6 @@ TEST_ALONE(Trace, HasAHeaderThatSaysHowToReadIt) {
   calibrate_trace();
   EXPECT_TRUE(header.later_ns.load() > later);
   EXPECT_TRUE(header.later_ns.load() <= now_ns());
-}
-
-// The file stays where a folder was asked for, and is removed where none was.
-TEST(Trace, StaysInTheFolderThatAskedForItOnly) {
-  const TemporaryFolder traces;
-  const auto asked = in_child([&] {
-    setenv("NPU_TRACE_DIR", traces.path.c_str(), 1);
-    submit(current_stream(0), kNothing, {});
-    return 0;
-  });
-  EXPECT_EQ(asked.code, 0);
-  int files = 0;
-  for (const auto& file : std::filesystem::directory_iterator(traces.path))
-    files += opened(file.path()) != nullptr;
-  EXPECT_EQ(files, 1);
-
-  const auto ended = in_child([&] {
-    submit(current_stream(0), kNothing, {});
-    if (trace_wanted()) return 1;
-    fputs(own_trace().c_str(), stderr);
-    return access(own_trace().c_str(), F_OK);
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(ended.err.starts_with("/dev/shm/"));
-  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
-}
-
-TEST(Trace, OfALivingProcessStaysWhereItIsWhenAnotherOneStarts) {
-  int opened[2], others[2];
-  if (pipe(opened) || pipe(others)) abort();
-  const auto living = [&] {
-    submit(current_stream(0), kNothing, {});
-    char byte = access(own_trace().c_str(), F_OK) ? 'n' : 'y';
-    if (write(opened[1], &byte, 1) != 1 || read(others[0], &byte, 1) != 1)
-      return 1;
-    return access(own_trace().c_str(), F_OK) ? 2 : 0;
-  };
-  const auto starting = [&] {
-    submit(current_stream(0), kNothing, {});
-    return 0;
-  };
-  // Forked here: a child of a process with threads may start none under TSan.
-  fflush(nullptr);
-  const pid_t first = fork();
-  if (first == 0) {
-    alarm(kChildSeconds);
-    exit(living());
-  }
-  char byte = 0;
-  EXPECT_EQ(read(opened[0], &byte, 1), 1);
-  EXPECT_EQ(byte, 'y');
-  EXPECT_EQ(in_child(starting).code, 0);
-  EXPECT_EQ(write(others[1], &byte, 1), 1);
-  int status = -1;
-  EXPECT_EQ(waitpid(first, &status, 0), first);
-  EXPECT_EQ(status, 0);
-  for (const int end : {opened[0], opened[1], others[0], others[1]}) close(end);
-}
-
-TEST_ALONE(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {
-  Stream& stream = current_stream(0);
-  const auto run = [&](uint64_t n) {
-    while (n--) submit(stream, kNothing, {});
-    synchronize_device(0, WaitReason::kDeviceSync);
-  };
-  run(40);
-  TraceFile* const file = opened(own_trace());
-  EXPECT_TRUE(ring_of(*file, 0, 0) == nullptr);
-  file->header.wanted.store(1);
-  run(3 * kSamplePeriod);  // the next sampled task notices
-  const TraceRing& ring = *ring_of(*file, 0, 0);
-  const uint64_t before = ring.written.load();
-  EXPECT_TRUE(before > 0);
-  run(100);
-  EXPECT_EQ(ring.written.load(), before + 100);
-  file->header.wanted.store(0);
-  run(3 * kSamplePeriod);
-  const uint64_t after = ring.written.load();
-  EXPECT_TRUE(after <= before + 101);
-  run(100);
-  EXPECT_EQ(ring.written.load(), after);
-  trace_mark({7, 0, 0, kMarkPoint, 0, 5});
-  EXPECT_TRUE(ring_of(*file, -1, -1) == nullptr);
 }
 
 // add() returns false where it overwrites a record that a following reader has

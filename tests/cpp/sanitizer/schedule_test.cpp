@@ -150,19 +150,6 @@ TEST(Schedule, RunsATaskAtEachPoll) {
   }
 }
 
-TEST(Schedule, HoldsAStreamForAnotherInEveryInterleaving) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
-    Scheduled w(seeded(seed, 3, 12));
-    w.append(w.one, 1);
-    w.two.wait_for(w.one, w.one.tail());
-    w.append(w.two, 2);
-    w.one.wait_for(w.two, w.two.tail());
-    w.append(w.one, 3);
-    drain(w.one);
-    EXPECT_EQ(w.got, Numbers({1, 2, 3}));
-  }
-}
-
 // A queued stream's wait runs nothing: its work may lag.
 TEST(Schedule, RunsWhatADirectStreamWaitsFor) {
   Scheduled w(seeded(lagging_seed()));
@@ -180,20 +167,6 @@ void take(Stream& stream, Flag& flag) {
 }
 void set(Stream& stream, Flag& flag) {
   submit(stream, kSetFlag, {word(&flag), 1});
-}
-
-TEST(Schedule, RunsWhoRaisesTheFlagThatTheHostWaitsFor) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
-    Flag flag{0};
-    Scheduled w(seeded(seed, 2, 8));
-    take(w.one, flag);
-    w.append(w.one, 2);
-    w.append(w.two, 1);
-    set(w.two, flag);
-    drain(w.one);
-    EXPECT_TRUE(!w.one.failed());
-    EXPECT_EQ(w.got, Numbers({1, 2}));
-  }
 }
 
 // The wait is found through a stream that waits for the one which waits for the
@@ -235,22 +208,6 @@ TEST(Schedule, RunsWhatIsAwaitedOnceItCan) {
   EXPECT_EQ(w.got, Numbers({1}));
 }
 
-TEST(Schedule, LetsAThreadSleepForAFlagThatAnotherRaises) {
-  Flag flag{0};
-  Scheduled w(seeded(lagging_seed()));
-  take(w.one, flag);
-  w.append(w.one, 1);
-  const Counter& waiting =
-      segment().devices[0].waiting[int(WaitReason::kStreamSync)];
-  std::thread sleeper([&] { drain(w.one); });
-  while (!waiting.load()) std::this_thread::yield();
-  EXPECT_TRUE(!w.one.failed() && w.got.empty());
-  set(w.two, flag);
-  sleeper.join();
-  EXPECT_TRUE(!w.one.failed());
-  EXPECT_EQ(w.got, Numbers({1}));
-}
-
 // Of two random numbers, each is the larger one in half of all cases.
 TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
   int above = 0;
@@ -260,20 +217,6 @@ TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
     above += !w.got.empty();
   }
   EXPECT_TRUE(above > 160 && above < 240);
-}
-
-TEST(Schedule, RunsWhatADirectStreamsFlagNeeds) {
-  Flag flag{0};
-  Scheduled w(seeded(lagging_seed()));
-  EXPECT_TRUE(!w.schedule.flag_polled());
-  set(w.one, flag);
-  EXPECT_EQ(w.one.retired().value(), 0);
-  take(w.direct, flag);
-  EXPECT_EQ(w.one.retired().value(), 1);
-  EXPECT_TRUE(!w.direct.failed());
-  w.append(w.two, 1);
-  EXPECT_TRUE(w.schedule.flag_polled());
-  EXPECT_EQ(w.got, Numbers({1}));
 }
 
 // Another thread may be about to submit it.
