@@ -304,25 +304,6 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   call_sync(op, stack, stream);
 }
 
-void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
-  Stream& stream = usable_stream(common_device(op, stack));
-  raise_if_failed(stream);
-  const Overlap overlap = overlap_of(op, stack);
-  FirstCallWarnings warnings;
-  const std::optional<Inferred> found = infer(op, stack, overlap);
-  warnings.runs();
-  if (!found || overlap == Overlap::kUnusual)
-    return call_sync(op, stack, stream);
-  std::optional<Identity> identity;
-  {
-    KeyScope scope;
-    encode(scope.key, op, stack);
-    if (scope.key.ordinary) identity.emplace(scope.key.key.all());
-  }
-  call_sync(op, stack, stream);
-  if (identity) remember_verdict(*identity, *found, from_results(op, stack));
-}
-
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   try {
     call_unknown(op, stack);
