@@ -215,7 +215,7 @@ bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
   const std::optional<Inferred> found = infer(op, stack, overlap);
   if (found && !resizes_unusually(op.schema(), stack, *found, overlap))
     resize_written(stack, *found);
-  check_argument_storages(op, stack);
+  argument_ends_beyond_storage(op, stack, /*raises=*/true);
 }
 
 // Launches an encoded call whose results are known.
