@@ -321,24 +321,25 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 
 // Waits for what an operator that returns a value reads. `told`: its name, with
 // what users call.
-Stream& wait_to_read(const char* op, const char* told, const at::Tensor& self,
-                     const at::Tensor& other = {}) {
+inline Stream& wait_to_read(const char* op, const char* told,
+                            const at::Tensor& self,
+                            std::initializer_list<HostUse> uses) {
   check_storage(op, "argument 'self'", self);
-  if (other.defined()) check_storage(op, "argument 'other'", other);
   Stream& stream = usable_stream(self.device().index());
   forbid_wait(stream, told,
               "a value on the host would be that of the capture, not of the "
               "replays; keep it in a tensor, or read it outside the capture");
   host_wait(stream, stream.tail(), WaitReason::kItem, op);
   raise_if_failed(stream);
-  about_to_use(stream, op, {{self, NPU_READ}, {other, NPU_READ}});
+  about_to_use(stream, op, uses);
   return stream;
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   Stream& stream =
       wait_to_read("aten::_local_scalar_dense",
-                   "aten::_local_scalar_dense (item(), bool(), float())", self);
+                   "aten::_local_scalar_dense (item(), bool(), float())", self,
+                   {{self, NPU_READ}});
   KernelMode mode;
   RunsOnCaller profiled(stream, kDeviceToHostName);
   return at::_local_scalar_dense(host_alias(self));
@@ -349,7 +350,9 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               "Expected all tensors to be on the same device, but found at "
               "least two devices, ",
               self.device(), " and ", other.device(), "!");
-  Stream& stream = wait_to_read("aten::equal", "aten::equal", self, other);
+  check_storage("aten::equal", "argument 'other'", other);
+  Stream& stream = wait_to_read("aten::equal", "aten::equal", self,
+                                {{self, NPU_READ}, {other, NPU_READ}});
   KernelMode mode;
   RunsOnCaller profiled(stream, "aten::equal");
   return host_alias(self).equal(host_alias(other));
