@@ -7,7 +7,6 @@ import pytest
 import torch
 from sanitizer_off import sanitizer_off
 
-from npu_dispatch import _C
 from npu_dispatch.npu import _sanitizer
 
 pytestmark = pytest.mark.npu_races("half of the programs do")
