@@ -1,9 +1,8 @@
 """What one enqueue adds to a Python loop of `torch.add`, and an empty wait.
 
-Loops over the same `torch.add` of cpu tensors alternate: with an empty C call,
-with a copy of 256 bytes into a buffer as large as a ring (the floor), with a task
-of 256 bytes for the queue, statistics on, and with a task that also carries its
-Python line, as those of operators do. All of it while one thread alone has
+Loops over the same `torch.add` of cpu tensors alternate: with an empty C call, with
+a task of 256 bytes for the queue, statistics on, and with a task that also carries
+its Python line, as those of operators do. All of it while one thread alone has
 claimed slots, and again, `after_a_second_thread`, once another one has.
 
 `lookup_at_depth_N` and `launch_at_depth_N` are what finding the Python lines of a
@@ -34,7 +33,6 @@ from npu_dispatch import _C
 
 CALLS = {
     "nothing": gc.isenabled,
-    "copy": _C.copy_nothing,
     "enqueue": _C.submit_nothing,
     "enqueue_with_site": _C.submit_with_site,
 }
@@ -76,7 +74,7 @@ def repetitions_on(cpu: int, calls: int, n: int) -> Iterator[dict[str, float]]:
     """
     os.sched_setaffinity(0, {cpu})
     settle(calls)
-    orders = itertools.cycle(itertools.permutations(CALLS))  # 24
+    orders = itertools.cycle(itertools.permutations(CALLS))  # 6
     for order in itertools.islice(orders, n):
         times = {}
         for name in order:
@@ -92,14 +90,9 @@ def measure(producers: str, calls: int, repetitions: int) -> None:
     for cpu in cpus:
         measured += repetitions_on(cpu, calls, repetitions // len(cpus) or 1)
     os.sched_setaffinity(0, cpus)
-    copy = statistics.median(added["copy"] for added in measured)
     for name in ("enqueue", "enqueue_with_site"):
         added = statistics.median(times[name] for times in measured)
-        emit(
-            case=name + producers,
-            added_ns=round(added, 1),
-            copy_ns=round(copy, 1),
-        )
+        emit(case=name + producers, added_ns=round(added, 1))
 
 
 def at_depth(call: Call, n: int, depth: int) -> float:

@@ -88,7 +88,8 @@ def register() -> None:
     # `import torch.npu.amp` would load that file again, as another module.
     import_alias.add("torch.npu", f"{__name__}.npu")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
-    _C.set_origins(npu.frame_origins())
+    for folder, packages in reversed(npu.frame_origins()):
+        _C.add_origin(folder, packages)
     _C.register()
     patches.apply()
     npu._compile_with(_register_with_inductor)

@@ -7,11 +7,10 @@
 
 namespace npu {
 
-// Whether one does not.
+// Whether one does not, also where it is a part of a sparse or nested tensor.
+// `raises`: throws an error that names the first one.
 bool argument_ends_beyond_storage(const Op& op,
-                                  at::ArrayRef<c10::IValue> arguments);
-
-// Throws an error that names the first one.
-void check_argument_storages(const Op& op, at::ArrayRef<c10::IValue> arguments);
+                                  at::ArrayRef<c10::IValue> arguments,
+                                  bool raises = false);
 
 }  // namespace npu

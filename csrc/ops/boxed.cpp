@@ -332,11 +332,6 @@ void call_boxed_waiting(const c10::OperatorHandle& handle,
   on_top(op_of(handle), stack, call_waiting);
 }
 
-void call_boxed_waiting_and_learn(const c10::OperatorHandle& handle,
-                                  torch::jit::Stack* stack) {
-  on_top(op_of(handle), stack, call_waiting_and_remember);
-}
-
 void run_boxed(Frame& frame) {
   const Op::Schema& schema = frame.op().schema();
   TORCH_CHECK(!frame.op().has_left(), "npu: ", schema.full_name,

@@ -49,9 +49,4 @@ void call_waiting(const Op& op, torch::jit::Stack& stack);
 void call_boxed_waiting(const c10::OperatorHandle& handle,
                         torch::jit::Stack* stack);
 
-// The same, and learns what such calls return, so that one may be captured.
-void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack);
-void call_boxed_waiting_and_learn(const c10::OperatorHandle& handle,
-                                  torch::jit::Stack* stack);
-
 }  // namespace npu

@@ -215,7 +215,7 @@ bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
   const std::optional<Inferred> found = infer(op, stack, overlap);
   if (found && !resizes_unusually(op.schema(), stack, *found, overlap))
     resize_written(stack, *found);
-  check_argument_storages(op, stack);
+  argument_ends_beyond_storage(op, stack, /*raises=*/true);
 }
 
 // Launches an encoded call whose results are known.
@@ -302,25 +302,6 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
   call_sync(op, stack, stream);
-}
-
-void call_waiting_and_remember(const Op& op, torch::jit::Stack& stack) {
-  Stream& stream = usable_stream(common_device(op, stack));
-  raise_if_failed(stream);
-  const Overlap overlap = overlap_of(op, stack);
-  FirstCallWarnings warnings;
-  const std::optional<Inferred> found = infer(op, stack, overlap);
-  warnings.runs();
-  if (!found || overlap == Overlap::kUnusual)
-    return call_sync(op, stack, stream);
-  std::optional<Identity> identity;
-  {
-    KeyScope scope;
-    encode(scope.key, op, stack);
-    if (scope.key.ordinary) identity.emplace(scope.key.key.all());
-  }
-  call_sync(op, stack, stream);
-  if (identity) remember_verdict(*identity, *found, from_results(op, stack));
 }
 
 void call_cold(const Op& op, torch::jit::Stack& stack) {

@@ -200,22 +200,17 @@ bool safe_softmax(Arguments a, Shapes& results) {
          like_plain(a, results);
 }
 
-bool is_dimension(int64_t dim, const Tensor& t) {
-  return dim >= -t.dim() && dim < t.dim();
-}
-
 // self, values, indices, dim: returns nothing, and writes two tensors like
 // self.
 bool running_extreme(Arguments a, Shapes&) {
   const Tensor& self = tensor(a[0]);
-  return is_dimension(a[3].toInt(), self) &&
-         tensor(a[1]).sizes() == self.sizes() &&
+  return dim_of(a[3], self.dim()) && tensor(a[1]).sizes() == self.sizes() &&
          tensor(a[2]).sizes() == self.sizes();
 }
 
 // self, dim
 bool log_of_running_sum(Arguments a, Shapes& results) {
-  if (!is_dimension(a[1].toInt(), tensor(a[0]))) return false;
+  if (!dim_of(a[1], tensor(a[0]).dim())) return false;
   results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
   return true;
 }
@@ -228,7 +223,7 @@ bool roll(Arguments a, Shapes& results) {
                              dims = a[2].toIntVector();
   if (is_plain(self)) return like_plain(a, results);
   if (shifts.size() != 1 || dims.size() != 1 || self.numel() == 0 ||
-      !is_dimension(dims[0], self))
+      !dim_of(dims[0], self.dim()))
     return false;
   const int64_t size = self.size(dims[0]);
   const int64_t start = ((size - shifts[0]) % size + size) % size;

@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "csrc/ops/shapes.h"
-#include "csrc/torch/tensor_flags.h"
+#include "csrc/ops/shape_arguments.h"
 
 namespace npu {
 namespace {
-
-using Arguments = at::ArrayRef<c10::IValue>;
 
 // Whether every list has an entry for each tensor of the first list, which has
 // the same dtype and either the same size or one element.
@@ -51,7 +48,7 @@ bool foreach_new(Arguments a, Shapes& results) {
   if (!a[0].isTensorList() || !are_parallel(a)) return false;
   for (const c10::IValue& element : a[0].toListRef()) {
     const at::Tensor& t = element.toTensor();
-    if (!has_default_strides(*t.unsafeGetTensorImpl())) return false;
+    if (!is_plain(t)) return false;
     results.add_contiguous(t.sizes(), t.scalar_type());
   }
   return true;

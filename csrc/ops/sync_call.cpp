@@ -175,7 +175,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
 
 void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
-  check_argument_storages(op, stack);
+  argument_ends_beyond_storage(op, stack, /*raises=*/true);
   forbid_wait(stream, schema.full_name,
               "this operator waits for its arguments, because its result's "
               "shape depends on their values or nothing else can run it; use "

@@ -56,21 +56,9 @@ class Port {
     return false;
   }
 
-  py::list take(size_t most) {
-    py::list taken;
-    while (most-- > 0) {
-      const auto completion = next();
-      if (!completion) break;
-      py::object error = py::none();
-      if (completion->error) error = as_exception(*completion->error);
-      taken.append(py::make_tuple(completion->token, std::move(error)));
-    }
-    return taken;
-  }
-
-  // Like take(), but removes the futures of these tokens from `futures` and
-  // resolves them here. In Python, that loop would take half the time between
-  // the descriptor and the coroutine (bench/aio.py).
+  // Removes the futures of completions from `futures` and resolves them. In
+  // Python, that loop would take half the time between the descriptor and the
+  // coroutine (bench/aio.py).
   bool resolve(py::dict futures, size_t most) {
     static const py::handle done = py::str("done").release(),
                             set_result = py::str("set_result").release();
@@ -151,7 +139,6 @@ void bind_aio(py::module_& m) {
                              uint64_t number, uint64_t token) {
              return port.add(device, id, number, token);
            }))
-      .def("take", &Port::take)
       .def("resolve", wrapped([](Port& port, py::dict futures, size_t most) {
              return port.resolve(std::move(futures), most);
            }))

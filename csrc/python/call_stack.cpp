@@ -280,10 +280,6 @@ std::string call_line(uint32_t site) {
   return site < stacks().list.size() ? stacks().list[site].line : "";
 }
 
-void set_origins(std::vector<std::pair<std::string, Origin>> folders) {
-  stacks().origins = std::move(folders);
-}
-
 void add_origin(const std::string& folder, Origin origin) {
   stacks().origins.insert(stacks().origins.begin(), {folder, origin});
 }

@@ -40,10 +40,8 @@ std::vector<StackFrame> call_stack(uint32_t site);
 // not known. Any thread, without the GIL.
 std::string call_line(uint32_t site);
 
-// Says whose code the files below these folders are; the first folder that fits
-// counts. Other files are the user's. The GIL is held.
-void set_origins(std::vector<std::pair<std::string, Origin>> folders);
-// Adds a folder that counts before the others. The GIL is held.
+// Says whose code the files below this folder are; of several folders that fit,
+// the last one counts. Other files are the user's. The GIL is held.
 void add_origin(const std::string& folder, Origin origin);
 
 }  // namespace npu

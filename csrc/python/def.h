@@ -22,6 +22,14 @@ decltype(auto) with_host_memory(F&& f) {
   }
 }
 
+// Throws the Python exception that is pending in this thread as a C++ exception
+// which keeps it. Needs the GIL.
+[[noreturn]] inline void throw_pending() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
 namespace detail {
 
 template <typename F, typename R, typename... Args>

@@ -46,13 +46,6 @@ const Event* event_at(int64_t id) {
 
 namespace {
 
-template <WaitReason kReason>
-void wait_for_stream(int device, int64_t id) {
-  Stream& s = stream_at(device, id);
-  host_wait(s, s.tail(), kReason);
-  raise_if_failed(s);
-}
-
 // Device, stream and number of unfinished tasks of each stream that was given
 // up.
 std::vector<std::tuple<int, int64_t, uint64_t>> finish(uint64_t patience_ns) {
@@ -124,9 +117,12 @@ void bind_device(py::module_& m) {
     check_usable(device);
     return next_stream(device, StreamPool::kSyncLaunch).id();
   });
-  def(m, "stream_synchronize", &wait_for_stream<WaitReason::kStreamSync>);
   // Before work uses the stream's memory without going through its queue.
-  def(m, "drain_stream", &wait_for_stream<WaitReason::kRawHandle>);
+  def(m, "drain_stream", [](int device, int64_t id) {
+    Stream& s = stream_at(device, id);
+    host_wait(s, s.tail(), WaitReason::kRawHandle);
+    raise_if_failed(s);
+  });
   def(m, "stream_priority",
       [](int device, int64_t id) { return stream_at(device, id).priority(); });
   def(m, "set_core_limit", [](int device, int64_t id, int cores) {

@@ -45,9 +45,7 @@ void raise_in_python(const StreamError& error) {
   } catch (py::error_already_set& e) {
     e.restore();
   }
-  python_error raised;
-  raised.persist();
-  throw raised;
+  throw_pending();
 }
 
 py::list stack_of(uint32_t site) {
@@ -82,15 +80,8 @@ void bind_errors(py::module_& m) {
   m.def("current_call_site", [] { return current_call_stack_id(); });
   m.def("call_stack", &stack_of);
   m.def("call_line", &call_line);
-  // (folder, whether it holds installed packages, and not torch or this
-  // package).
-  m.def("set_origins", [](const std::vector<std::pair<std::string, bool>>& of) {
-    std::vector<std::pair<std::string, Origin>> folders;
-    for (const auto& [folder, packages] : of)
-      folders.emplace_back(folder,
-                           packages ? Origin::kPackage : Origin::kLibrary);
-    set_origins(std::move(folders));
-  });
+  // `packages`: the folder holds installed packages, and not torch or this
+  // package.
   m.def("add_origin", [](const std::string& folder, bool packages) {
     add_origin(folder, packages ? Origin::kPackage : Origin::kLibrary);
   });

@@ -75,25 +75,6 @@ void submit_python(int device, int64_t id, py::object function,
   if (!submit_foreign(stream, work)) raise_stream_error(stream);
 }
 
-// The nanoseconds that a submission of C++ costs its caller: the mean over
-// `calls` that do nothing with a tensor.
-double submit_cost(int device, int64_t id, const at::Tensor& t, int calls) {
-  Stream& stream = stream_at(device, id);
-  const char* const name = intern_name("nothing");
-  const uint64_t begin = now_ns();
-  for (int i = 0; i < calls; ++i) {
-    const ForeignWork work{
-        name,
-        [](void*, uint64_t, npu_failure&) { return int(NPU_OK); },
-        [](void*) {},
-        nullptr,
-        {{t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
-          uint32_t(t.itemsize()), NPU_READ | NPU_WRITE}}};
-    if (!submit_foreign(stream, work)) raise_stream_error(stream);
-  }
-  return double(now_ns() - begin) / calls;
-}
-
 uint64_t queued_tasks() {
   uint64_t queued = 0;
   for (Stream* stream : all_streams())
@@ -128,7 +109,6 @@ void finish_queues() {
 
 void bind_foreign(py::module_& m) {
   def(m, "submit", &submit_python);
-  def(m, "submit_cost", &submit_cost);
   def(m, "finish_queues", &finish_queues);
   m.attr("api") = py::capsule(&c_api(), "npu_dispatch._C.api");
 }

@@ -38,14 +38,6 @@ bool is_capturing() {
          active_capture() != nullptr;
 }
 
-void replay_graph(Graph& graph) {
-  if (graph.one_stream()) return replay(graph);
-  // It takes a lock that other threads hold while they wait for space in a
-  // queue.
-  py::gil_scoped_release release;
-  replay(graph);
-}
-
 py::dict describe_node(const NodeInfo& node) {
   py::list tensors;
   for (const TensorInfo& t : node.tensors)
@@ -67,6 +59,12 @@ py::list describe_graph(const Graph& graph) {
 }
 
 }  // namespace
+
+void replay_graph(Graph& graph) {
+  if (graph.one_stream()) return replay(graph);
+  py::gil_scoped_release release;
+  replay(graph);
+}
 
 void bind_graph(py::module_& m) {
   hooks.line = current_line;

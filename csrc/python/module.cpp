@@ -10,6 +10,7 @@
 #include "csrc/ops/plan.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/python/held_gil.h"
 #include "csrc/torch/hooks.h"
 #include "csrc/torch/kineto.h"
@@ -38,11 +39,7 @@ bool is_interrupt_exception(const std::exception& e) {
 void warn_in_python(const std::string& text) {
   if (!Py_IsInitialized()) return;
   const HeldGil gil;
-  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw_pending();
 }
 
 void register_backend() {

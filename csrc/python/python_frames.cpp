@@ -3,8 +3,7 @@
 
 // The layout of frames is known for Python 3.11 to 3.13. NPU_PUBLIC_FRAMES
 // chooses the public API there, too; its test is built so.
-#if !defined(NPU_PUBLIC_FRAMES) && PY_VERSION_HEX >= 0x030B0000 && \
-    PY_VERSION_HEX < 0x030E0000
+#if !defined(NPU_PUBLIC_FRAMES) && PY_VERSION_HEX < 0x030E0000
 #define NPU_KNOWN_FRAMES 1
 #define Py_BUILD_CORE
 #include <internal/pycore_frame.h>
@@ -107,13 +106,8 @@ void walk(PyThreadState* thread, const Visit& visit) {
     // The running function keeps its code alive after this reference is gone.
     PyCodeObject* const code = PyFrame_GetCode(frame);
     Py_DECREF(code);
-#if PY_VERSION_HEX >= 0x030B0000
-    const int offset = PyFrame_GetLasti(frame);
-#else
-    const int offset = frame->f_lasti * 2;  // counts instructions of two bytes
-#endif
     PyFrameObject* const outer =
-        visit(code, offset) ? PyFrame_GetBack(frame) : nullptr;
+        visit(code, PyFrame_GetLasti(frame)) ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
     frame = outer;
   }

@@ -1,5 +1,4 @@
-// Functions for benches: what the queue alone costs a Python loop, and what the
-// copy of a task costs.
+// Tasks that do nothing: what the queue alone costs a Python loop.
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/engine/engine.h"
@@ -41,25 +40,11 @@ PyObject* submit(PyObject*, PyObject*) {
 
 CallSite no_site() { return {}; }
 
-// Makes the same stores into a buffer as large as a stream's ring, which no
-// other thread reads.
-PyObject* copy_nothing(PyObject*, PyObject*) {
-  constexpr uint64_t kSlotWords = 40;
-  static uint64_t* const slots = new uint64_t[Stream::kCapacity * kSlotWords]();
-  static uint64_t position = 0;
-  uint64_t* words = slots + position++ % Stream::kCapacity * kSlotWords;
-  for (uint32_t i = 0; i < kWords; ++i) words[i] = i;
-  asm volatile("" : : "r"(words) : "memory");
-  Py_RETURN_NONE;
-}
-
 PyMethodDef defs[] = {
     {"submit_nothing", submit<no_site>, METH_NOARGS,
      "submit_nothing(): queue a task of 256 bytes that does nothing"},
     {"submit_with_site", submit<call_site>, METH_NOARGS,
-     "submit_with_site(): the same, with the lines that launch it"},
-    {"copy_nothing", copy_nothing, METH_NOARGS,
-     "copy_nothing(): store 256 bytes where a queue would, and queue nothing"}};
+     "submit_with_site(): the same, with the lines that launch it"}};
 
 }  // namespace
 

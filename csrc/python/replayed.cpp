@@ -129,14 +129,7 @@ class Replayed {
     // The inputs may hold the memory of results.
     if (PyList_SetSlice(given.ptr(), 0, PY_SSIZE_T_MAX, nullptr) < 0)
       throw py::error_already_set();
-    if (graph_.one_stream()) {
-      replay(graph_);
-    } else {
-      // It takes a lock that other threads hold while they wait for space in a
-      // queue.
-      py::gil_scoped_release release;
-      replay(graph_);
-    }
+    replay_graph(graph_);
     py::list results(results_.size());
     for (size_t i = 0; i < results_.size(); ++i) {
       const Result& r = results_[i];

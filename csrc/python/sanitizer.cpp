@@ -95,9 +95,7 @@ bool found(const Finding* findings, size_t count) {
   const HeldGil gil;
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(refusal_)), refusal_);
   Py_CLEAR(refusal_);
-  python_error error;
-  error.persist();
-  throw error;
+  throw_pending();
 }
 
 void adopt_memory(Sanitizer& sanitizer) {
@@ -151,12 +149,6 @@ void bind_sanitizer(py::module_& m) {
   m.def("sanitizer_count_report", [](int device, int kind) {
     segment().devices[device].sanitizer_reports[kind].fetch_add(
         1, std::memory_order_relaxed);
-  });
-  m.def("sanitizer_counts", [] {
-    Sanitizer* s = host_ops_sanitizer();
-    const auto c = s ? s->counts() : Sanitizer::Counts{};
-    return py::dict("tasks"_a = c.tasks, "accesses"_a = c.accesses,
-                    "findings"_a = c.findings);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "csrc/base/hooks.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
 #include "csrc/python/held_gil.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -31,10 +32,7 @@ void reacquire_gil(void* state) {
 void check_signals() {
   if (!Py_IsInitialized()) return;
   const HeldGil gil;
-  if (!PyErr_CheckSignals()) return;
-  python_error error;
-  error.persist();
-  throw error;
+  if (PyErr_CheckSignals()) throw_pending();
 }
 
 const char* name_of(WaitReason reason) {
@@ -73,9 +71,7 @@ void call_watcher(const py::object& watcher, const HostWait& w) {
   } catch (py::error_already_set& e) {
     // torch's layers expect Python errors in this form.
     e.restore();
-    python_error error;
-    error.persist();
-    throw error;
+    throw_pending();
   }
 }
 

@@ -118,13 +118,6 @@ class Watch {
     return py::none();
   }
 
-  bool intact() const {
-    PyObject* key = nullptr;
-    for (const Container& c : containers_)
-      if (!same(c, key)) return false;
-    return true;
-  }
-
  private:
   static py::object place(size_t container, PyObject* key) {
     return py::make_tuple(
@@ -183,7 +176,6 @@ class Watch {
 void bind_watch(py::module_& m) {
   py::class_<Watch> watch(m, "Watch", py::dynamic_attr());
   def_init<const py::list&, const py::set&>(watch)
-      .def("intact", &Watch::intact)
       .def("difference", &Watch::difference)
       .def("hooked", &Watch::hooked);
 }

@@ -11,6 +11,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/memory/watch.h"
 #include "csrc/observe/observer.h"
+#include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
@@ -19,12 +20,6 @@
 
 namespace npu {
 namespace {
-
-// A point in a stream, which torch's allocator calls an event.
-struct Mark {
-  Stream* stream;
-  uint64_t number;
-};
 
 // All pinned ranges, for is_pinned(): those that were allocated here, and those
 // that were registered.
@@ -40,7 +35,9 @@ Ranges& ranges() {
 
 using Block = at::HostBlock<c10::Stream>;
 
-struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
+// A point in a stream is what torch's allocator calls an event.
+struct Pinned final
+    : at::CachingHostAllocatorImpl<c10::Stream, StreamPoint, Block> {
  private:
   void allocate_host_memory(size_t bytes, void** pointer) override {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -63,14 +60,14 @@ struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
     }
     munmap(block->ptr_, block->size_);
   }
-  void record_stream(std::optional<std::vector<Mark>>& marks,
+  void record_stream(std::optional<std::vector<StreamPoint>>& points,
                      c10::Stream stream) override {
     Stream& s = from_torch(stream);
-    if (!marks) marks.emplace();
-    marks->push_back({&s, s.tail()});
+    if (!points) points.emplace();
+    points->push_back({&s, s.tail()});
   }
-  bool query_event(Mark& mark) override {
-    return mark.stream->retired().reached(mark.number);
+  bool query_event(StreamPoint& point) override {
+    return point.stream->retired().reached(point.number);
   }
   c10::Stream get_current_stream() const override {
     return to_torch(current_stream(current_device()));

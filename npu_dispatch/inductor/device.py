@@ -21,11 +21,6 @@ from torch.utils._triton import has_triton
 from npu_dispatch import npu
 
 
-def get_raw_stream(device_idx: int) -> int:
-    """Return the number of the calling thread's stream on a device."""
-    return npu.current_stream(device_idx).npu_stream
-
-
 class NpuInterface(DeviceInterface):
     device = npu.device
     Event = npu.Event
@@ -47,19 +42,7 @@ class NpuInterface(DeviceInterface):
     synchronize = staticmethod(npu.synchronize)
     exchange_device = staticmethod(npu._exchange_device)
     maybe_exchange_device = staticmethod(npu._maybe_exchange_device)
-    memory_allocated = staticmethod(npu.memory_allocated)
-    get_raw_stream = staticmethod(get_raw_stream)
-
-    @staticmethod
-    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
-        stream = torch.Stream(
-            stream_id=stream_id, device_index=device_index, device_type=device_type
-        )
-        npu.set_stream(stream)
-
-    @staticmethod
-    def is_bf16_supported(including_emulation: bool = False) -> bool:
-        return npu.is_bf16_supported()
+    is_bf16_supported = staticmethod(npu.is_bf16_supported)
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:
@@ -67,25 +50,13 @@ class NpuInterface(DeviceInterface):
 
 
 class NpuOpOverrides(DeviceOpOverrides):
-    """The lines of Python that Inductor writes about a device."""
+    """The line of Python that Inductor writes about a device of any type.
 
-    def import_get_raw_stream_as(self, name: str) -> str:
-        return f"from npu_dispatch.inductor.device import get_raw_stream as {name}"
-
-    def set_device(self, device_idx: int) -> str:
-        return f"torch.npu.set_device({device_idx})"
+    It writes guards and raw streams only for the devices that it names.
+    """
 
     def synchronize(self) -> str:
         return "torch.npu.synchronize()"
-
-    def device_guard(self, device_idx: int) -> str:
-        return f"torch.npu.device({device_idx})"
-
-    def current_stream(self) -> str:
-        return "torch.npu.current_stream()"
-
-    def cpp_kernel_type(self) -> str:
-        return "void*"
 
 
 def _is_cpu(self: BaseSchedulerNode) -> bool:

@@ -60,15 +60,6 @@ class NpuScheduling(CppScheduling):
         with self._written_as_for_cpu(node):
             super().codegen_node(node)
 
-    def codegen_template(
-        self,
-        template_node: BaseSchedulerNode,
-        epilogue_nodes: Sequence[BaseSchedulerNode],
-        prologue_nodes: Sequence[BaseSchedulerNode],
-    ) -> None:
-        with self._written_as_for_cpu(template_node):
-            super().codegen_template(template_node, epilogue_nodes, prologue_nodes)
-
     def flush(self) -> None:
         # All are of one device, as the scheduler flushes when it comes to another.
         if nodes := self.kernel_group.scheduled_nodes:

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import linalg
 
-from npu_dispatch.versions import fits
 from tests.ecosystem.both import both, same, with_gradients
 from tests.graphs.captured import captured
 
@@ -24,8 +23,6 @@ def test_a_result_whose_kernel_only_sets_the_conjugate_bit():
         )
 
 
-# torch 2.14 has the name, which raises what it was replaced by.
-CHOLESKY = [torch.cholesky] if fits("2.13") else []
 REFUSE_NAN = [
     linalg.svd, linalg.svdvals, linalg.matrix_rank, linalg.pinv, linalg.cond,
     linalg.eig, linalg.eigh, linalg.eigvalsh, linalg.cholesky,
@@ -48,8 +45,7 @@ def test_a_singular_matrix_is_an_error_as_on_cpu():
     same(linalg.inv, torch.zeros(2, 2))
 
 
-@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
-@pytest.mark.parametrize("function", [linalg.svdvals, linalg.eigvalsh, *CHOLESKY])
+@pytest.mark.parametrize("function", [linalg.svdvals, linalg.eigvalsh])
 def test_a_decomposition_is_captured(function):
     x = SQUARE.npu()
     function(x)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sanitizer_off import sanitizer_off
 
-from npu_dispatch import _C
 from npu_dispatch.npu import _sanitizer
 
 pytestmark = pytest.mark.npu_races("half of the programs do")
@@ -221,7 +220,6 @@ def test_memory_is_not_compared_where_the_sanitizer_is_off():
     with sanitizer_off():
         exec(compile(program(), FILE, "exec"), {"torch": torch})
         assert torch.Tensor.data_ptr.__qualname__ == "TensorBase.data_ptr"
-        assert _C.sanitizer_counts() == {"tasks": 0, "accesses": 0, "findings": 0}
 
 
 def test_threads_with_buffers_of_their_own_find_nothing():

@@ -2,18 +2,15 @@
 
 import itertools
 import json
-import os
 import time
 from collections import Counter
 
 import pytest
 import torch
 from held_stream import held_stream
-from torch._C._profiler import _ExperimentalConfig
 from torch.autograd import DeviceType, profiler
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from npu_dispatch.observe.trace import trace
 from tests.graphs.captured import captured
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
@@ -406,28 +403,3 @@ def test_memory_is_reported_to_no_one_when_the_profile_is_over():
     torch.empty(MIB, dtype=torch.uint8, device="npu")
 
     assert "[memory]" not in cpu_rows(p)
-
-
-def test_operators_alone_can_be_marked_in_the_trace():
-    x = torch.ones(8, device="npu")
-    torch.matmul(x, x)  # what the first call of an operator runs besides
-
-    calls = 0
-
-    def work(_seconds):
-        nonlocal calls
-        calls += 1
-        state, own = torch.autograd.ProfilerState.PRIVATEUSE1, _ExperimentalConfig()
-        config = torch.autograd.ProfilerConfig(state, *[False] * 5, own, "")
-        torch.autograd._enable_profiler(config, set())
-        try:
-            torch.matmul(x, x)
-        finally:
-            torch.autograd._disable_profiler()
-        torch.matmul(x, x)
-
-    process = trace.of_process(os.getpid(), 0.2, wait=work)
-
-    spans = [span for lane in process.lanes for span in lane.spans]
-    found = Counter(span.name for span in spans if span.domain == "profiler")
-    assert found == {"aten::matmul": calls, "aten::dot": calls}

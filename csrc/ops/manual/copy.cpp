@@ -42,10 +42,6 @@ namespace {
 // first.
 constexpr size_t kMaxStagedCopy = 4 << 20;
 
-constexpr const char* kReadsValues =
-    "a value on the host would be that of the capture, not of the replays; "
-    "keep it in a tensor, or read it outside the capture";
-
 void run_copy(Frame& f) { f.tensor(0).copy_(f.tensor(1)); }
 
 constexpr const char* kCopyName = "aten::copy_";
@@ -323,15 +319,27 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
   return copy_from(self, target, false);
 }
 
-at::Scalar local_scalar_dense(const at::Tensor& self) {
-  check_storage("aten::_local_scalar_dense", "argument 'self'", self);
+// Waits for what an operator that returns a value reads. `told`: its name, with
+// what users call.
+inline Stream& wait_to_read(const char* op, const char* told,
+                            const at::Tensor& self,
+                            std::initializer_list<HostUse> uses) {
+  check_storage(op, "argument 'self'", self);
   Stream& stream = usable_stream(self.device().index());
-  forbid_wait(stream, "aten::_local_scalar_dense (item(), bool(), float())",
-              kReadsValues);
-  host_wait(stream, stream.tail(), WaitReason::kItem,
-            "aten::_local_scalar_dense");
+  forbid_wait(stream, told,
+              "a value on the host would be that of the capture, not of the "
+              "replays; keep it in a tensor, or read it outside the capture");
+  host_wait(stream, stream.tail(), WaitReason::kItem, op);
   raise_if_failed(stream);
-  about_to_use(stream, "aten::_local_scalar_dense", {{self, NPU_READ}});
+  about_to_use(stream, op, uses);
+  return stream;
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  Stream& stream =
+      wait_to_read("aten::_local_scalar_dense",
+                   "aten::_local_scalar_dense (item(), bool(), float())", self,
+                   {{self, NPU_READ}});
   KernelMode mode;
   RunsOnCaller profiled(stream, kDeviceToHostName);
   return at::_local_scalar_dense(host_alias(self));
@@ -342,13 +350,9 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               "Expected all tensors to be on the same device, but found at "
               "least two devices, ",
               self.device(), " and ", other.device(), "!");
-  check_storage("aten::equal", "argument 'self'", self);
   check_storage("aten::equal", "argument 'other'", other);
-  Stream& stream = usable_stream(self.device().index());
-  forbid_wait(stream, "aten::equal", kReadsValues);
-  host_wait(stream, stream.tail(), WaitReason::kItem, "aten::equal");
-  raise_if_failed(stream);
-  about_to_use(stream, "aten::equal", {{self, NPU_READ}, {other, NPU_READ}});
+  Stream& stream = wait_to_read("aten::equal", "aten::equal", self,
+                                {{self, NPU_READ}, {other, NPU_READ}});
   KernelMode mode;
   RunsOnCaller profiled(stream, "aten::equal");
   return host_alias(self).equal(host_alias(other));

@@ -57,58 +57,54 @@ caffe2::TypeMeta type_of(std::optional<at::ScalarType> dtype) {
   return c10::scalarTypeToTypeMeta(type);
 }
 
-at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
+at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pinned,
                  std::optional<at::MemoryFormat> format) {
   check_options(layout, pinned);
-  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
-  at::detail::check_size_nonnegative(extents);
-  at::Tensor t = make_contiguous(stream_for(device), extents, type_of(dtype));
+  at::detail::check_size_nonnegative(sizes);
+  at::Tensor t = make_contiguous(stream_for(device), sizes, type_of(dtype));
   if (format && *format != at::MemoryFormat::Contiguous)
     t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   return filled(std::move(t));
 }
 
-at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout,
                          std::optional<at::Device> device,
                          std::optional<bool> pinned) {
   check_options(layout, pinned);
-  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
-  at::detail::check_size_nonnegative(extents);
-  return filled(make_tensor(stream_for(device), extents,
-                            C10_AS_INTARRAYREF_SLOW(strides), type_of(dtype)));
+  at::detail::check_size_nonnegative(sizes);
+  return filled(
+      make_tensor(stream_for(device), sizes, strides, type_of(dtype)));
 }
 
 // Makes a tensor of zeros without memory; torch turns it into a real one when
 // needed.
-at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
+at::Tensor efficient_zeros(at::IntArrayRef sizes,
                            std::optional<at::ScalarType> dtype,
                            std::optional<at::Layout> layout,
                            std::optional<at::Device> device,
                            std::optional<bool> pinned) {
   check_options(layout, pinned);
-  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
   const c10::Device on(
       kNpu, c10::DeviceIndex(device_or_current(device ? device->index() : -1)));
   at::Tensor t = device_tensor(
       c10::DataPtr(nullptr, on),
-      at::detail::computeStorageNbytesContiguous(extents, type.itemsize()),
-      type, /*resizable=*/false,
+      at::detail::computeStorageNbytesContiguous(sizes, type.itemsize()), type,
+      /*resizable=*/false,
       c10::DispatchKeySet(
           {c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}));
-  t.unsafeGetTensorImpl()->set_sizes_contiguous(extents);
+  t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return t;
 }
 
-const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
                           std::optional<at::MemoryFormat> format) {
   const int64_t bytes = int64_t(self.storage().nbytes());
-  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
-  resize_tensor(self, extents);
+  resize_tensor(self, sizes);
   if (format) {
     TORCH_CHECK(*format != at::MemoryFormat::Preserve,
                 "Unsupported memory format", *format);
@@ -120,24 +116,18 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
 }
 
 at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source,
-                                      c10::SymInt offset,
-                                      c10::SymIntArrayRef sizes,
-                                      c10::SymIntArrayRef strides) {
-  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
-  const auto steps = C10_AS_INTARRAYREF_SLOW(strides);
-  at::native::checkSetStorage(
-      self, source, offset.guard_int(__FILE__, __LINE__), extents, steps);
-  self.unsafeGetTensorImpl()->set_storage_offset(
-      offset.guard_int(__FILE__, __LINE__));
-  resize_tensor(self, extents,
-                steps.data() ? std::optional(steps) : std::nullopt);
+                                      int64_t offset, at::IntArrayRef sizes,
+                                      at::IntArrayRef strides) {
+  at::native::checkSetStorage(self, source, offset, sizes, strides);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  resize_tensor(self, sizes,
+                strides.data() ? std::optional(strides) : std::nullopt);
   return self;
 }
 
 at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
   const int64_t n = int64_t(source.nbytes() / self.itemsize());
-  return set_source_storage_offset(self, std::move(source), 0,
-                                   c10::SymIntArrayRef(c10::SymInt(n)), {});
+  return set_source_storage_offset(self, std::move(source), 0, n, {});
 }
 
 at::Tensor& set_(at::Tensor& self) {
@@ -145,35 +135,10 @@ at::Tensor& set_(at::Tensor& self) {
       c10::Storage::use_byte_size_t(), 0,
       allocate_bytes(0, usable_stream(self.device().index())), npu_allocator(),
       true);
-  return set_source_storage_offset(self, std::move(empty_storage), 0,
-                                   c10::SymIntArrayRef(c10::SymInt(0)), {});
+  return set_source_storage_offset(self, std::move(empty_storage), 0, 0, {});
 }
 
-at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
-  return at::native::set_tensor_(self, source);
-}
-
-at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef sizes,
-                      c10::SymIntArrayRef strides,
-                      std::optional<c10::SymInt> offset) {
-  std::optional<int64_t> at;
-  if (offset) at = offset->guard_int(__FILE__, __LINE__);
-  return at::native::as_strided_tensorimpl(self, C10_AS_INTARRAYREF_SLOW(sizes),
-                                           C10_AS_INTARRAYREF_SLOW(strides),
-                                           at);
-}
-
-at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef sizes) {
-  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(sizes));
-}
-
-at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef sizes,
-                         c10::SymIntArrayRef strides) {
-  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(sizes),
-                                    C10_AS_INTARRAYREF_SLOW(strides));
-}
-
-void register_factories(Kernels& m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_efficientzerotensor", TORCH_FN(efficient_zeros));
@@ -182,17 +147,15 @@ void register_factories(Kernels& m) {
   m.impl("set_.source_Storage", TORCH_FN(set_source_storage));
   m.impl("set_.source_Storage_storage_offset",
          TORCH_FN(set_source_storage_offset));
-  m.impl("set_.source_Tensor", TORCH_FN(set_source_tensor));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
-  m.impl("as_strided", TORCH_FN(as_strided));
-  m.impl("view", TORCH_FN(view));
-  m.impl("_reshape_alias", TORCH_FN(reshape_alias));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
 }
-
-NPU_KERNELS(PrivateUse1, m) { register_factories(m); }
 
 }  // namespace
 }  // namespace npu

@@ -17,34 +17,25 @@ constexpr const char* kRefuseValues[] = {
     "_linalg_eigh",    "_linalg_eigh.eigenvalues",
     "linalg_eig",      "linalg_eig.out",
     "_linalg_eigvals", "linalg_eigvals.out",
+    "cholesky",        "cholesky.out",
 };
-// They refuse zeros, too, so that only a call of the program shows what they
-// return.
-constexpr const char* kRefuseZeros[] = {"cholesky", "cholesky.out"};
 
 bool is_captured(const at::Tensor& t) {
   return is_npu(t) && current_stream(t.device().index()).sink();
 }
 
-template <c10::KernelFunction::BoxedKernelFunction* waiting>
 void call_refusing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor matrix =
       torch::jit::last(*stack, op.schema().arguments().size())[0].toTensor();
   // What a graph captures has no values yet, and a replay has no caller.
   if (is_captured(matrix)) return call_boxed(op, stack);
-  waiting(op, stack);
-}
-
-template <c10::KernelFunction::BoxedKernelFunction* waiting, size_t n>
-void register_refusing(Kernels& m, const char* const (&names)[n]) {
-  // The note is read by tools/op_tiers.py.
-  for (const char* name : names)
-    m.impl(name, boxed_kernel<&call_refusing<waiting>>(), "the caller waits");
+  call_boxed_waiting(op, stack);
 }
 
 NPU_KERNELS(PrivateUse1, m) {
-  register_refusing<&call_boxed_waiting>(m, kRefuseValues);
-  register_refusing<&call_boxed_waiting_and_learn>(m, kRefuseZeros);
+  // The note is read by tools/op_tiers.py.
+  for (const char* name : kRefuseValues)
+    m.impl(name, boxed_kernel<&call_refusing>(), "the caller waits");
 }
 
 }  // namespace

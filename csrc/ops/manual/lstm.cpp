@@ -335,41 +335,36 @@ void layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   call_on_top(kLayerBackward, stack);
 }
 
-Result lstm_of_autograd(c10::DispatchKeySet keys, const Tensor& input,
-                        TensorList state, TensorList weights, bool biases,
-                        int64_t layers, double dropout, bool train,
-                        bool bidirectional, bool batch_first) {
-  // That key has the kernel below.
-  if (goes_to_device(keys.remove(c10::DispatchKey::BackendSelect)))
-    return lstm_by_layers(input, state, weights, biases, layers, dropout, train,
-                          bidirectional, batch_first);
-  return at::_ops::lstm_input::redispatch(keys_of_composite(keys), input, state,
-                                          weights, biases, layers, dropout,
-                                          train, bidirectional, batch_first);
-}
+template <typename F>
+struct Lstm;
+template <typename... Rest>
+struct Lstm<Result(const Tensor&, Rest...)> {
+  static Result of_autograd(c10::DispatchKeySet keys, const Tensor& input,
+                            Rest... rest) {
+    // That key has the kernel below.
+    if (goes_to_device(keys.remove(c10::DispatchKey::BackendSelect)))
+      return lstm_by_layers(input, rest...);
+    return at::_ops::lstm_input::redispatch(keys_of_composite(keys), input,
+                                            rest...);
+  }
 
-// In inference mode there is no autograd key. A kernel at PrivateUse1 would
-// make torch.export keep the operator, which it takes apart on other devices.
-// So it is one key above, and lets calls of other devices go on.
-Result lstm_of_inference(c10::DispatchKeySet keys, const Tensor& input,
-                         TensorList state, TensorList weights, bool biases,
-                         int64_t layers, double dropout, bool train,
-                         bool bidirectional, bool batch_first) {
-  if (is_npu(input))
-    return lstm_by_layers(input, state, weights, biases, layers, dropout, train,
-                          bidirectional, batch_first);
-  constexpr c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER,
-                                      c10::DispatchKey::BackendSelect);
-  return at::_ops::lstm_input::redispatch(keys & below, input, state, weights,
-                                          biases, layers, dropout, train,
-                                          bidirectional, batch_first);
-}
+  // In inference mode there is no autograd key. A kernel at PrivateUse1 would
+  // make torch.export keep the operator, which it takes apart on other devices.
+  // So it is one key above, and lets calls of other devices go on.
+  static Result of_inference(c10::DispatchKeySet keys, const Tensor& input,
+                             Rest... rest) {
+    if (is_npu(input)) return lstm_by_layers(input, rest...);
+    constexpr c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER,
+                                        c10::DispatchKey::BackendSelect);
+    return at::_ops::lstm_input::redispatch(keys & below, input, rest...);
+  }
+};
 
 NPU_KERNELS(AutogradPrivateUse1, m) {
-  m.impl("lstm.input", TORCH_FN(lstm_of_autograd));
+  m.impl("lstm.input", TORCH_FN(Lstm<decltype(lstm_by_layers)>::of_autograd));
 }
 NPU_KERNELS(BackendSelect, m) {
-  m.impl("lstm.input", TORCH_FN(lstm_of_inference));
+  m.impl("lstm.input", TORCH_FN(Lstm<decltype(lstm_by_layers)>::of_inference));
 }
 // The kernel's own derivative is torch's.
 NPU_KERNELS(PrivateUse1, m) {
