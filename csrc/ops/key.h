@@ -39,6 +39,10 @@ namespace npu {
 
 struct Op;
 
+template <typename T>
+concept ListOfTensors =
+    std::is_same_v<T, at::TensorList> || std::is_same_v<T, at::ITensorListRef>;
+
 // A growing list of words, which allocates nothing in the steady state.
 class Words {
  public:
@@ -133,11 +137,7 @@ class Key {
       tag(Tag::kUndefined);
     }
   }
-  void add(at::TensorList list) {
-    tag(Tag::kList, list.size());
-    for (const at::Tensor& t : list) add(t);
-  }
-  void add(const at::ITensorListRef& list) {
+  void add(const ListOfTensors auto& list) {
     tag(Tag::kList, list.size());
     for (const at::Tensor& t : list) add(t);
   }
@@ -149,13 +149,6 @@ class Key {
     }
   }
   void add(const at::Scalar& s);
-  void add(const std::optional<at::Scalar>& s) {
-    if (s) {
-      add(*s);
-    } else {
-      tag(Tag::kNone);
-    }
-  }
   void add(at::ArrayRef<at::Scalar> list) {
     tag(Tag::kList, list.size());
     for (const at::Scalar& s : list) add(s);
@@ -215,16 +208,10 @@ class Key {
     add(named.type());
     if (named.type() == c10::kPrivateUse1) named_device = named.index();
   }
-  template <typename T>
-  void add(const c10::OptionalArrayRef<T>& values) {
-    if (values) {
-      add(*values);
-    } else {
-      tag(Tag::kNone);
-    }
-  }
-  template <typename T>
-  void add(const std::optional<T>& value) {
+  // Of any type, or an optional list.
+  template <typename Optional>
+    requires requires(const Optional& value) { value.has_value(); }
+  void add(const Optional& value) {
     if (value) {
       add(*value);
     } else {

@@ -103,9 +103,9 @@ const Op::Schema* read_schema(const Op& op) {
     if (s->kinds.back() == ArgKind::kGenerator) s->has_generator = true;
   }
   for (const c10::Argument& r : schema.returns()) {
-    Op::Return ret{is_tensor_list_type(r.type()), false, -1};
-    ret.is_tensor = ret.is_list || is_tensor_type(r.type());
-    s->tensors_only = s->tensors_only && ret.is_tensor;
+    Op::Return ret{is_tensor_list_type(r.type()), -1};
+    s->tensors_only =
+        s->tensors_only && (ret.is_list || is_tensor_type(r.type()));
     for (size_t i = 0; i < schema.arguments().size(); ++i)
       if (same_alias(r.alias_info(), schema.arguments()[i].alias_info()))
         ret.argument = int(i);

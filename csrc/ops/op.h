@@ -85,8 +85,7 @@ struct Op {
 
   struct Return {
     bool is_list;
-    bool is_tensor;  // a Tensor or a list of them
-    int argument;    // which argument it is, for in-place and out; -1: new
+    int argument;  // which argument it is, for in-place and out; -1: new
   };
   struct Schema {
     c10::OperatorHandle handle;

@@ -61,18 +61,10 @@ template <typename Visit>
 void visit_tensors(const std::optional<at::Tensor>& t, Visit visit) {
   if (t) visit(*t, 0);
 }
-template <typename List, typename Visit>
-void visit_list(const List& list, Visit visit) {
+template <ListOfTensors List, typename Visit>
+void visit_tensors(const List& list, Visit visit) {
   uint32_t i = 0;
   for (const at::Tensor& t : list) visit(t, i++);
-}
-template <typename Visit>
-void visit_tensors(const at::TensorList& list, Visit visit) {
-  visit_list(list, visit);
-}
-template <typename Visit>
-void visit_tensors(const at::ITensorListRef& list, Visit visit) {
-  visit_list(list, visit);
 }
 template <typename Visit>
 void visit_tensors(const c10::List<std::optional<at::Tensor>>& list,

@@ -4,8 +4,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <vector>
-
 namespace at {
 class Tensor;
 }
@@ -14,14 +12,10 @@ namespace npu {
 
 class Event;
 class Graph;
-class Stream;
 
 // The event whose torch.Event has this id; null: it has not been recorded.
 // Throws for an interprocess event, which is no Event; ids of those are odd.
 const Event* event_at(int64_t id);
-
-// The stream with this id; throws when there is none.
-Stream& stream_at(int device, int64_t id);
 
 // replay(), without the GIL where it takes a lock that other threads hold while
 // they wait for space in a queue.

@@ -31,13 +31,6 @@ namespace py = pybind11;
 
 namespace npu {
 
-Stream& stream_at(int device, int64_t id) {
-  check_usable(device);
-  Stream* stream = find_stream(device, id);
-  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
-  return *stream;
-}
-
 const Event* event_at(int64_t id) {
   TORCH_CHECK(!(id & 1), "an interprocess event has no place in a queue");
   const Event* event = reinterpret_cast<const Event*>(id);

@@ -9,6 +9,7 @@
 #include "csrc/python/def.h"
 #include "csrc/python/python_frames.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;

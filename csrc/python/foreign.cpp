@@ -12,6 +12,7 @@
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/c_api.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_ops.h"
 #include "csrc/torch/storage_end.h"

@@ -29,10 +29,13 @@ c10::Stream to_torch(const Stream& stream) {
 Stream& from_torch(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kNpu,
               "expected an npu stream, got one of ", stream.device());
-  check_usable(stream.device_index());
-  Stream* found = find_stream(stream.device_index(), stream.id());
-  TORCH_CHECK(found, "npu:", int(stream.device_index()), " has no stream ",
-              stream.id());
+  return stream_at(stream.device_index(), stream.id());
+}
+
+Stream& stream_at(int device, int64_t id) {
+  check_usable(device);
+  Stream* found = find_stream(device, id);
+  TORCH_CHECK(found, "npu:", device, " has no stream ", id);
   return *found;
 }
 

@@ -17,8 +17,9 @@ int exchange_device(int device);
 
 c10::Stream to_torch(const Stream& stream);
 
-// Throws when there is no such stream.
+// These throw when there is no such stream.
 Stream& from_torch(const c10::Stream& stream);
+Stream& stream_at(int device, int64_t id);
 
 // Waits for all streams of a device; throws the pending error of any of them.
 void synchronize(int device);
