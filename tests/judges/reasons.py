@@ -115,9 +115,9 @@ REASONS = {
         "the warning to name the device"
     ),
     r"_foreach_pow_slowpath_inplace_npu_complex64": (
-        "the test draws other numbers on npu than on cpu. Of numbers whose power is too "
-        "large torch's kernel gives infinities in dense memory and NaN in strided "
-        "memory; npu and cpu give the same results"
+        "the test draws other numbers on npu than on cpu. If a power is too large, "
+        "torch's kernel gives infinities in dense and NaN in strided memory; npu "
+        "and cpu give the same results"
     ),
     r"variant\[binary_cross_entropy\.out": (
         "the test compares with cpu, where torch's kernel gives wrong numbers if it "

@@ -120,13 +120,14 @@ def wrong_on_cpu(
     return excused
 
 
+def is_chosen(shard: Shard, only: list[str]) -> bool:
+    return not only or any(word in shard.name for word in only)
+
+
 def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
     """Return what came of a part of a suite: outcomes by number, and each failure."""
 
-    def is_chosen(shard: Shard) -> bool:
-        return not only or any(word in shard.name for word in only)
-
-    chosen = [shard for shard in suite.shards("npu") if is_chosen(shard)]
+    chosen = [shard for shard in suite.shards("npu") if is_chosen(shard, only)]
     found = run(chosen, "npu", {"JUDGES_PART": f"{work.part}/{PARTS}"}, work)
     failed = {
         shard.name: {n: o for n, o in outcomes.items() if o.outcome in BAD}
@@ -145,23 +146,33 @@ def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
     return {"counts": counts, "failures": failures, "ended": now(), **about()}
 
 
-def judged_again(suite: suites.Suite, kept: dict[str, Any], work: Work) -> None:
-    """Run those tests of a part again that have failed; note which pass now."""
+def judged_again(
+    suite: suites.Suite, only: list[str], kept: dict[str, Any], work: Work
+) -> None:
+    """Run tests of a part again that have failed; note which pass, or fail on cpu."""
     names = [name for tests in kept["failures"].values() for name in tests]
     wanted = suites.OUT / f"names-{os.getpid()}"
     wanted.write_text("\n".join(names))
     files = tuple({name.partition("::")[0] for name in names})
-    of_npu = suite.shards("npu")
-    chosen = [s for s in of_npu if any(a.endswith(files) for a in s.arguments)]
+    chosen = [
+        shard
+        for shard in suite.shards("npu")
+        if is_chosen(shard, only) and any(a.endswith(files) for a in shard.arguments)
+    ]
     outcomes = run(chosen, "again", {"JUDGES_ONLY": str(wanted)}, work)
     wanted.unlink()
-    found = {name: one for tests in outcomes for name, one in tests.items()}
+    failed = {
+        shard.name: {n: o for n, o in tests.items() if o.outcome in BAD}
+        for shard, tests in zip(chosen, outcomes, strict=True)
+    }
+    right = {n for o in outcomes for n, one in o.items() if one.outcome == "passed"}
+    excused = wrong_on_cpu(suite, failed, work)
     for kind, tests in kept["failures"].items():
-        for name in [*tests]:
-            if name in found and found[name].outcome == "passed":
-                del tests[name]
-                kept["counts"][kind] -= 1
-                kept["counts"]["passed"] += 1
+        for name in right.union(excused).intersection(tests):
+            del tests[name]
+            kept["counts"][kind] -= 1
+            now_it_is = "passed" if name in right else "not right on cpu either"
+            kept["counts"][now_it_is] += 1
     kept["again"] = {"ended": now(), **about()}
 
 
@@ -212,7 +223,7 @@ def main() -> int:
             work = Work(part, options.workers)
             if options.again:
                 found = entry["parts"][str(part)]
-                judged_again(suite, found, work)
+                judged_again(suite, options.only, found, work)
             else:
                 found = judged(suite, options.only, work)
             entry["parts"][str(part)] = found
