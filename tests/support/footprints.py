@@ -28,7 +28,10 @@ def _of(pid: int) -> Footprint:
 
 
 class Footprints:
-    """The most that each process has held, in each span of ten minutes."""
+    """The least that each process has held, in each span of ten minutes.
+
+    What it holds for a moment, such as a connection, is not in it; a leak is.
+    """
 
     def __init__(self, shared: Path = Path("/dev/shm")) -> None:
         self._shared = shared
@@ -48,13 +51,13 @@ class Footprints:
             spans = self._spans.setdefault(name, [])
             held = _of(pid)
             if len(spans) > span:
-                spans[-1] = Footprint(*map(max, spans[-1], held))
+                spans[-1] = Footprint(*map(min, spans[-1], held))
             else:
                 spans.append(held)
         sizes = [file.stat().st_blocks * 512 for file in self._shared.rglob("*")]
         found = len(sizes), round(sum(sizes) / 2**20, 1)
         if len(self.files) > span:
-            self.files[-1] = max(self.files[-1], found)
+            self.files[-1] = min(self.files[-1], found)
         else:
             self.files.append(found)
 
