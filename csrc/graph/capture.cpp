@@ -85,6 +85,7 @@ void Capture::refuse(const std::string& what, const std::string& rule) {
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
                     CaptureMode mode, bool check_inputs) {
   look();
+  PerThread<ThisThread>::get();  // also where no line is known
   std::lock_guard lock(mutex_);
   if (body_)
     refuse("capture_begin()",
