@@ -55,6 +55,7 @@ with torch_npu.npu.stream(stream):
     x.record_stream(stream)
     z = x * 2
 torch_npu.erase_stream(x, stream)
+torch_npu.npu.current_stream().wait_stream(stream)
 assert torch.equal(torch.ops.npu.npu_silu(z), torch_npu.npu_silu(z))
 assert torch_npu.amp.autocast is autocast
 torch_npu.npu.synchronize()

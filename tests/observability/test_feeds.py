@@ -15,7 +15,9 @@ from npu_dispatch.observe.trace.trace_file import TraceFile, trace_path
 # Stages, one a line of standard input; "held" has a stream that waits.
 CAUSES = """
 import asyncio, sys, threading, torch
+from pathlib import Path
 from npu_dispatch import _C
+from npu_dispatch.observe.segment import StatsReader
 npu = torch.npu
 F = torch.nn.functional
 
@@ -111,15 +113,17 @@ except RuntimeError:
 # Copies that another stream waits for, and that have begun by then.
 big_pinned = torch.ones(1 << 24, pin_memory=True)
 far = torch.empty(1 << 24, device="npu")
-for _ in range(5):
-    with npu.stream(s):
-        far.copy_(big_pinned, non_blocking=True)
-        first = s.record_event()
-        for _ in range(12):  # longer than a thread that is ready has to wait
+with StatsReader(Path(_C.segment_path())) as reader:
+    # They may have ended by then, where this thread gets no core for a while.
+    while not any(stream.held_ns_by.get("copy") for stream in reader.streams()):
+        with npu.stream(s):
             far.copy_(big_pinned, non_blocking=True)
-    first.synchronize()
-    t.wait_stream(s)
-    npu.synchronize()
+            first = s.record_event()
+            for _ in range(12):  # longer than a thread that is ready has to wait
+                far.copy_(big_pinned, non_blocking=True)
+        first.synchronize()
+        t.wait_stream(s)
+        npu.synchronize()
 
 # Memory.
 try:

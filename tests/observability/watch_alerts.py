@@ -55,6 +55,8 @@ _WITH_LINE = {
     "NpuStreamPoisoned",
     "NpuTrainerQuiet",
 }
+# Of processes that nobody can read, so nobody can name.
+_NAMELESS = {"NpuSegmentsUnreadable"}
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _PRIVATE = "mount -t tmpfs -o size=512m tmpfs /dev/shm || exit 1"
 
@@ -264,7 +266,7 @@ def plant(
                 at = watch.fired.get((alert, by))
                 after = None if at is None else round(at - begin, 1)
                 text, line = watch.texts.get((alert, by), ""), alert in _WITH_LINE
-                named = programs.named_in(name, text, line=line)
+                named = alert in _NAMELESS or programs.named_in(name, text, line=line)
                 came[f"{fault}: {alert}"] = {
                     "after_s": after,
                     "within_s": limits[alert],

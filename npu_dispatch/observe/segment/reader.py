@@ -180,6 +180,10 @@ class StatsReader(Closed):
             ),
         )
 
+    def depth(self) -> int:
+        """Return how many tasks are queued now on all streams."""
+        return sum(stream.depth for stream in self.streams())
+
     def streams(self) -> list[values.StreamStats]:
         """Return the streams made so far."""
         return [self._stream(*block) for block in self._used()]
