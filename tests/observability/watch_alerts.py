@@ -338,7 +338,7 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
         found = {**summary["well"], **summary, "began": began, **about()}
         del found["well"]
         OUT.mkdir(exist_ok=True)
-        (OUT / "watch.json").write_text(json.dumps(found, indent=1))
+        (OUT / "watch.json").write_text(json.dumps(found) + "\n")
     return ok
 
 
