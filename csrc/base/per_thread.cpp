@@ -25,11 +25,15 @@ pthread_key_t thread_end() {
   return key;
 }
 
+// The last round is that of the compiler's sanitizers, which end there what
+// they know of the thread.
+constexpr int kRounds = PTHREAD_DESTRUCTOR_ITERATIONS - 1;
+
 // Called after the destructors of thread_local objects, in the same round as
 // the destructors of other keys. A key that has a value again gets another
-// round, up to a limit; in the last one nobody but these keys is left.
+// round, up to a limit.
 extern "C" void end_of_thread(void*) {
-  if (++variables_.rounds < PTHREAD_DESTRUCTOR_ITERATIONS &&
+  if (++variables_.rounds < kRounds &&
       !pthread_setspecific(thread_end(), &variables_))
     return;
   // A destructor may make variables.

@@ -138,13 +138,13 @@ struct Counted {
 
 std::atomic<int> last_use{0};
 
-// Uses the variable while the thread ends, in all rounds but the last.
+// Uses the variable while the thread ends, in all rounds but the last two.
 struct UsesAtTheEnd {
+  static constexpr int kRounds = PTHREAD_DESTRUCTOR_ITERATIONS - 2;
   static void destroyed(void* self) {
     auto& end = *static_cast<UsesAtTheEnd*>(self);
     last_use = ++PerThread<Counted>::get().uses;
-    if (++end.rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1)
-      pthread_setspecific(end.key, self);
+    if (++end.rounds < kRounds) pthread_setspecific(end.key, self);
   }
   UsesAtTheEnd() { pthread_key_create(&key, &destroyed); }
   ~UsesAtTheEnd() { pthread_key_delete(key); }
@@ -165,7 +165,7 @@ TEST(PerThread, IsThereForWhatElseEndsWithTheThread) {
     pthread_setspecific(end.key, &end);
   }).join();
   EXPECT_EQ(last_use, 11 + end.rounds);
-  EXPECT_EQ(end.rounds, PTHREAD_DESTRUCTOR_ITERATIONS - 1);
+  EXPECT_EQ(end.rounds, UsesAtTheEnd::kRounds);
   EXPECT_EQ(made - made_before, 1);
   EXPECT_EQ(destroyed - destroyed_before, 1);
 }
