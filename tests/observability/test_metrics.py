@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import re
 import select
@@ -417,6 +418,28 @@ def test_a_dead_process_disappears_with_its_segment(write_segment):
 
             assert processes.refresh() == ()
             assert {path.suffix for path in folder.iterdir()} <= {".dead"}
+
+
+def test_the_labels_of_a_process_are_kept_until_it_ends(write_segment):
+    def kept() -> list[Labels]:
+        who = str(process.pid)
+        every = [one for one in gc.get_objects() if isinstance(one, Labels)]
+        return [labels for labels in every if labels.get("process") == who]
+
+    with subprocess.Popen(["sleep", "600"]) as process:
+        scrapes = Scrapes(
+            ServiceConfig(directory=busy_segment(write_segment, process.pid))
+        )
+        scrapes.families()
+        of_life = len(kept())
+        scrapes.families()
+        assert len(kept()) == of_life > 0
+
+        process.kill()
+        process.wait()
+        scrapes.families()
+
+        assert not kept()
 
 
 def test_a_number_used_again_is_not_the_process_that_wrote(write_segment, ghost):

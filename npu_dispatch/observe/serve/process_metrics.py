@@ -10,13 +10,15 @@ import re
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from prometheus_client.samples import Exemplar
 
 from npu_dispatch.config import Config
 from npu_dispatch.observe.judge.verdict import KINDS, Verdict
+from npu_dispatch.observe.segment import StatsReader
 from npu_dispatch.observe.segment.collectives import CollectiveTotal
 from npu_dispatch.observe.segment.listing import ProcessView, StreamView
 from npu_dispatch.observe.segment.system import unix_offset_ns
@@ -132,38 +134,41 @@ class More(NamedTuple):
     exemplars: Callable[[int, int, str], Sequence[Exemplar]]
 
 
-class _Identity(NamedTuple):
-    process: str
-    rank: str
-    local_rank: str
-    job_id: str
-    host: str
-    pod: str
-
-
 @cache
 def _host(ranked: bool) -> str:
     """Return the node that the environment names, or where many are, this machine."""
     return Config.read().node_name or (socket.gethostname() if ranked else "")
 
 
-# Labels repeat at every scrape, a quarter of which would go into making them.
-@lru_cache(maxsize=1 << 12)
-def _labels(who: _Identity, device: int | None, stream: int | None) -> Labels:
-    given = (("device", device), ("stream", stream), *who._asdict().items())
-    return Labels({name: str(v) for name, v in given if v not in (None, "")})
+# By process. Labels repeat at every scrape, a quarter of which would go into making
+# them.
+_kept: WeakKeyDictionary[StatsReader, Labels] = WeakKeyDictionary()
+
+
+def _labels(view: ProcessView, ranked: bool) -> Labels:
+    """Return the labels of all metrics of a process."""
+    info = view.info
+    given = {
+        "process": view.id if ranked else "",
+        "rank": info.rank,
+        "local_rank": info.local_rank,
+        "job_id": info.job_id,
+        "host": _host(ranked),
+        "pod": info.pod,
+    }
+    labels = Labels({name: value for name, value in given.items() if value})
+    kept = _kept.get(view.reader)
+    if kept != labels:  # a process learns its rank when it joins its group
+        kept = _kept[view.reader] = labels
+    return kept
 
 
 def add_process(
     out: Families, view: ProcessView, more: More, config: ServiceConfig
 ) -> None:
     """Add every metric of a process, with its `id` if others are shown, too."""
-    info, per_stream, ranked = view.info, config.per_stream, config.pid is None
-    who = _Identity(
-        view.id if ranked else "",
-        *(info.rank, info.local_rank, info.job_id, _host(ranked), info.pod),
-    )
-    base = _labels(who, None, None)
+    per_stream = config.per_stream
+    base = _labels(view, ranked=config.pid is None)
     _add_whole(out, view, more, base)
     for total in view.totals:
         _add_collective(out, base, total)
@@ -171,7 +176,7 @@ def add_process(
     offset = unix_offset_ns() / _S
     for device in view.devices:
         streams = [s for s in view.streams if s.stats.device == device.device]
-        labels = _labels(who, device.device, None)
+        labels = base.also("device", str(device.device))
         _add_device(out, device, streams, labels)
         mine = [s for s in streams if s.stats.submitted]
         if mine and not per_stream:
@@ -179,7 +184,8 @@ def add_process(
     for stream in used:
         if _is_quiet(view, stream):
             continue
-        labels = _labels(who, stream.stats.device, stream.stats.stream)
+        labels = base.also("device", str(stream.stats.device))
+        labels = labels.also("stream", str(stream.stats.stream))
         _add_queue(out, stream, labels, offset)
         if per_stream:
             _add_thread(out, stream, labels)
