@@ -103,7 +103,7 @@ Stream* find_stream(int device, int64_t id) {
   return made ? made : make_stream(device, id);
 }
 
-Stream& current_stream(int device) {
+[[gnu::hot]] Stream& current_stream(int device) {
   Stream*& stream = current_[device];
   if (!stream) [[unlikely]]
     stream = find_stream(device, 0);

@@ -55,7 +55,7 @@ void CachingAllocator::stock_spares(int count, Lock& lock) {
   }
 }
 
-void CachingAllocator::activate(Block* block, size_t requested) {
+[[gnu::hot]] void CachingAllocator::activate(Block* block, size_t requested) {
   block->state = Block::State::kActive;
   block->requested = requested;
   stats_.allocated(*block);
@@ -63,8 +63,9 @@ void CachingAllocator::activate(Block* block, size_t requested) {
     stats_.oversize_block(1);
 }
 
-Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
-                                  OutOfMemory& why, uint64_t private_pool) {
+[[gnu::hot]] Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
+                                               OutOfMemory& why,
+                                               uint64_t private_pool) {
   const size_t size = block_bytes(bytes, allocator_settings());
   Block* block = nullptr;
   {
@@ -172,7 +173,7 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
   return block;
 }
 
-void CachingAllocator::free(Block* block) {
+[[gnu::hot]] void CachingAllocator::free(Block* block) {
   if (in_bad_fork()) [[unlikely]]
     return;
   if (observers()) [[unlikely]] {

@@ -81,8 +81,8 @@ void Words::grow(size_t more) {
   limit_ = data + capacity;
 }
 
-void Key::add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
-                  at::IntArrayRef strides) {
+[[gnu::hot]] void Key::add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
+                               at::IntArrayRef strides) {
   const int64_t reach = describe(key, impl, Tag::kTensor, sizes, strides);
   const int index = impl->device().index();
   if (device != index) {
@@ -94,7 +94,7 @@ void Key::add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
     ordinary = false;  // the slow path says what is wrong
 }
 
-void Key::add(const at::Tensor& t) {
+[[gnu::hot]] void Key::add(const at::Tensor& t) {
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   // An undefined tensor has no keys.
   if (impl->key_set().has_all(
@@ -133,7 +133,7 @@ void Key::add_transposed(const at::Tensor& t) {
   add_npu(t.unsafeGetTensorImpl(), sizes, strides);
 }
 
-void Key::add(const at::Scalar& s) {
+[[gnu::hot]] void Key::add(const at::Scalar& s) {
   uint64_t value[2] = {0, 0};
   uint8_t value_class = 0;
   const at::ScalarType type = s.type();
@@ -165,7 +165,7 @@ void Key::add(const at::Scalar& s) {
 // Computes two chains of products side by side, with two words in each step:
 // the caller waits for the hash, and a single chain of one word per step would
 // take four times as long.
-uint64_t hash_of(at::ArrayRef<uint64_t> words) {
+[[gnu::hot]] uint64_t hash_of(at::ArrayRef<uint64_t> words) {
   constexpr auto mixed = [](uint64_t a, uint64_t b) {
     const __uint128_t product = __uint128_t(a) * b;
     return uint64_t(product) ^ uint64_t(product >> 64);

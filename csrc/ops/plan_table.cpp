@@ -75,7 +75,7 @@ PlanTable::~PlanTable() {
   free_frames();
 }
 
-Plan* PlanTable::find(const Key& key, uint64_t hash) const {
+[[gnu::hot]] Plan* PlanTable::find(const Key& key, uint64_t hash) const {
   const size_t mask = entries_.size() - 1;
   for (size_t i = hash & mask;; i = (i + 1) & mask) {
     const Entry& entry = entries_[i];

@@ -210,7 +210,7 @@ inline Cache& cache() {
   return *cache_;
 }
 
-uint32_t current_site(Cache& mine) {
+[[gnu::hot]] uint32_t current_site(Cache& mine) {
   PyThreadState* const thread = PyGILState_GetThisThreadState();
   if (!thread) return 0;
   const uint64_t hash = hash_python_stack(thread);
@@ -260,7 +260,7 @@ uint32_t forward_site() {
 
 uint32_t current_call_stack_id() { return current_site(cache()); }
 
-CallSite current_call_site() {
+[[gnu::hot]] CallSite current_call_site() {
   Cache& mine = cache();
   const uint32_t site = current_site(mine);
   if (torch::autograd::get_current_graph_task_id() >= 0) [[unlikely]]

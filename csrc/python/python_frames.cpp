@@ -70,7 +70,7 @@ bool is_shim([[maybe_unused]] const _PyInterpreterFrame* f) {
 
 }  // namespace
 
-uint64_t hash_python_stack(PyThreadState* thread) {
+[[gnu::hot]] uint64_t hash_python_stack(PyThreadState* thread) {
   uint64_t hash = 0;
   int depth = 0;
   for (const _PyInterpreterFrame* f = innermost(thread);

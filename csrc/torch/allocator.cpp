@@ -39,7 +39,7 @@ inline bool reports_memory() {
   return reports_memory_.load(std::memory_order_relaxed);
 }
 
-void free_block(void* context) {
+[[gnu::hot]] void free_block(void* context) {
   Block* block = static_cast<Block*>(context);
   const int device = block->device;
   if (!reports_memory()) [[likely]]
@@ -143,7 +143,7 @@ CachingAllocator& allocator_of(int device) {
   return allocator(device);
 }
 
-c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
+[[gnu::hot]] c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   const c10::Device device = device_of(stream.device());
   if (bytes == 0) return c10::DataPtr(nullptr, device);
   if (pluggable_memory_in_use()) [[unlikely]] {

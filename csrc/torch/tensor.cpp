@@ -25,8 +25,8 @@ at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
       at::detail::computeStorageNbytesContiguous(sizes, dtype.itemsize()));
 }
 
-at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
-                           caffe2::TypeMeta dtype, size_t bytes) {
+[[gnu::hot]] at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
+                                        caffe2::TypeMeta dtype, size_t bytes) {
   at::Tensor t = wrap(bytes, stream, dtype);
   if (sizes.size() != 1 || sizes[0] != 0)
     t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -72,9 +72,9 @@ void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
     resize_storage(*t.storage().unsafeGetStorageImpl(), needed);
 }
 
-at::Tensor device_tensor(c10::DataPtr memory, size_t bytes,
-                         caffe2::TypeMeta dtype, bool resizable,
-                         c10::DispatchKeySet keys) {
+[[gnu::hot]] at::Tensor device_tensor(c10::DataPtr memory, size_t bytes,
+                                      caffe2::TypeMeta dtype, bool resizable,
+                                      c10::DispatchKeySet keys) {
   return at::detail::make_tensor<c10::TensorImpl>(
       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                             bytes, std::move(memory),
