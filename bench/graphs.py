@@ -32,7 +32,7 @@ def make(peer: Peer, case: str) -> Call:
     if model:
         if peer not in (NPU, CPU):
             kind = "fused"  # fastest there
-        call = training_step(peer, model, kind, in_a_graph=peer is NPU)
+        call = training_step(peer, model, kind, in_a_graph=peer == NPU)
     else:
         # The compiler knows that the weights do not change ("freezing").
         frozen = {"options": {"freezing": True}} if peer.backend == "inductor" else {}
