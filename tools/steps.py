@@ -8,7 +8,8 @@ nothing is left out because something before it failed: the output is in
 out/nightly/STEP.log, and the end of a failed one is shown. Both end with a table
 (step, seconds, result, figure) and with the worst status of all steps. After each
 step the table is also in out/check.json or out/nightly.json, so that a run that is cut
-off leaves its part. It needs nothing but Python, as no environment is there yet.
+off leaves its part, and `--resume` runs the other steps on the same commit. It needs
+nothing but Python, as no environment is there yet.
 
 A night has no room for all steps: of those IN_TURN it runs one, the next one the day
 after. `--only STEP` runs any.
@@ -17,6 +18,7 @@ after. `--only STEP` runs any.
 from __future__ import annotations
 
 import argparse
+import calendar
 import contextlib
 import json
 import os
@@ -27,7 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import figures
 import process_group
@@ -55,6 +57,7 @@ DAY_S = 24 * 60 * 60
 # As timeout(1) has it.
 OUT_OF_TIME = 124
 LINES_SHOWN = 60
+MOMENT = "%Y-%m-%d %H:%M"
 LOOK_S = 0.2
 
 
@@ -155,10 +158,21 @@ class Run:
     find: Callable[[str, str, float], str] = figures.find
     ended: list[Ended] = field(default_factory=list)
     left_out: Sequence[str] = ()
+    began: float = field(default_factory=time.time)
+
+    def resume(self, told: dict[str, Any]) -> None:
+        """Keep the steps that have passed before, and what they took of the night."""
+        self.ended = [
+            Ended(**{name: one[name] for name in one.keys() - {"result"}})
+            for one in told["steps"]
+            if not one["status"]
+        ]
+        passed = {ended.step for ended in self.ended}
+        self.steps = [step for step in self.steps if step.name not in passed]
+        self.whole_s -= sum(ended.seconds for ended in self.ended)
 
     def __call__(self) -> int:
         """Run them, print the table, and return the worst status."""
-        self.began = time.time()
         until = time.monotonic() + self.whole_s
         try:
             for step in self.steps:
@@ -192,12 +206,12 @@ class Run:
     def write(self) -> None:
         """Leave what there is so far."""
         there = {ended.step for ended in self.ended}
-        missing = [step.name for step in self.steps if step.name not in there]
+        names = [*(step.name for step in self.steps), *self.left_out]
         told = {
-            "began": time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.began)),
+            "began": time.strftime(MOMENT, time.gmtime(self.began)),
             "commit": commit(),
             "cores": os.cpu_count(),
-            "not_run": [*missing, *self.left_out],
+            "not_run": [name for name in names if name not in there],
             "steps": [asdict(ended) | {"result": ended.result} for ended in self.ended],
         }
         self.out.mkdir(parents=True, exist_ok=True)
@@ -212,6 +226,19 @@ def commit() -> str:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         return done.stdout.strip()
     return ""
+
+
+def moment(text: str) -> float:
+    return float(calendar.timegm(time.strptime(text, MOMENT)))
+
+
+def cut_off(path: Path) -> dict[str, Any]:
+    """Return what a run of this commit has left; raises SystemExit where none has."""
+    told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if told.get("commit") != commit():
+        found = f"it has {told['commit']}" if told else "there is none"
+        sys.exit(f"--resume needs a {path} of commit {commit()}; {found}")
+    return told
 
 
 def table(ended: Sequence[Ended]) -> str:
@@ -233,20 +260,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--night", action="store_true", help="everything, in full")
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP")
+    parser.add_argument("--resume", action="store_true", help="a run that was cut off")
     parser.add_argument("--packages-s", type=int, help="seconds that they took")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     steps = make_steps(*["NIGHTLY=1"] * options.night)
     if unknown := {*options.only} - {step.name for step in steps}:
         parser.error(f"no such steps: {', '.join(sorted(unknown))}")
-    if options.night and not options.only:
-        steps = of_one_night(steps, time.time())
-    chosen = [s for s in steps if not options.only or s.name in options.only]
     name = "nightly" if options.night else "check"
-    run_all = Run(name, chosen, options.night, ROOT / "out")
+    told = cut_off(ROOT / f"out/{name}.json") if options.resume else {}
+    began = moment(told["began"]) if told else time.time()
+    if options.night and not options.only:
+        steps = of_one_night(steps, began)
+    chosen = [s for s in steps if not options.only or s.name in options.only]
+    run_all = Run(name, chosen, options.night, ROOT / "out", began=began)
     run_all.left_out = [step.name for step in steps if step not in chosen]
     if options.packages_s is not None:
         run_all.ended.append(Ended("packages", options.packages_s, 0))
+    if told:
+        run_all.resume(told)
     return run_all()
 
 

@@ -116,6 +116,39 @@ def test_a_night_that_is_cut_off_leaves_its_part(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-2].startswith("a ")
 
 
+def test_a_night_that_is_resumed_runs_what_has_not_passed(tmp_path, capsys):
+    left = [toy("a", PASSES), toy("b", FAILS), toy("c", PASSES)]
+    assert run(tmp_path, *left[:2])() == 3
+    told = kept(tmp_path)
+    took = told["steps"][0]["seconds"]
+
+    night = run(tmp_path, left[0], toy("b", PASSES), left[2])
+    whole_s = night.whole_s
+    night.resume(told)
+
+    assert night.whole_s == whole_s - took
+    assert night() == 0
+    steps_told = [(s["step"], s["result"]) for s in kept(tmp_path)["steps"]]
+    assert steps_told == [(name, "passed") for name in "abc"]
+    assert kept(tmp_path)["steps"][0]["seconds"] == took
+    shown = capsys.readouterr().out
+    assert [shown.count(f"\n== {name}\n") for name in "abc"] == [1, 2, 1]
+
+
+def test_only_a_run_of_the_same_commit_is_resumed(tmp_path):
+    path = tmp_path / "nightly.json"
+    with pytest.raises(SystemExit, match="there is none"):
+        steps.cut_off(path)
+
+    path.write_text(json.dumps({"commit": "0", "steps": []}))
+    with pytest.raises(SystemExit, match="it has 0"):
+        steps.cut_off(path)
+
+    path.write_text(json.dumps({"commit": steps.commit(), "steps": []}))
+    assert steps.cut_off(path)["steps"] == []
+    assert steps.moment("2026-11-30 12:00") == 1_796_040_000.0
+
+
 def test_a_step_that_dies_of_a_signal_has_the_status_that_a_shell_gives(tmp_path):
     dies = toy("a", "import os; os.kill(os.getpid(), 11)")
 
