@@ -3,7 +3,6 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
-#include <memory>
 #include <optional>
 
 #include "csrc/base/clock.h"

@@ -6,7 +6,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
