@@ -49,8 +49,7 @@ Launches& launches() {
 using Busy = std::array<int, kStreams>;
 
 uint64_t todo_of(const Stream& stream, const Busy& busy) {
-  return stream.tail() - stream.retired().value() +
-         uint64_t(busy[stream.id() - kFirst]);
+  return stream.unfinished() + uint64_t(busy[stream.id() - kFirst]);
 }
 
 // Whether a launch behind `last` goes to the same stream.

@@ -36,9 +36,12 @@ std::vector<uint64_t>& open_scopes(Scope kind) {
   return scopes.open[size_t(kind)];
 }
 
-uint64_t innermost(Scope kind) {
+// 0 without memory to look, too: a submission cannot tell anybody.
+uint64_t innermost(Scope kind) try {
   const auto& open = open_scopes(kind);
   return open.empty() ? 0 : open.back();
+} catch (const std::bad_alloc&) {
+  return 0;
 }
 
 ProfiledLaunch launch_here(uint64_t position, uint64_t begun, uint64_t ended) {

@@ -55,8 +55,8 @@ void set_launch_blocking(bool blocking) {
 
 bool set_thread_launch_blocking(bool blocking) {
   if (thread_blocks() == blocking) return blocking;
+  if (blocking) PerThread<EndOfThread>::get();
   thread_blocks() = blocking;
-  PerThread<EndOfThread>::get();
   const auto held = hold_streams();
   blocking_threads_ += blocking ? 1 : -1;
   tell_all();

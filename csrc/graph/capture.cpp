@@ -34,13 +34,13 @@ struct ThisThread {
 
 // Which line the user's program is at. It is asked for on entry, before
 // anything is locked, because the answer may need a lock of the interpreter.
-// Without memory for it no line is known; nothing else is different.
+// Without memory for it no line is known.
 std::string& here() { return PerThread<ThisThread>::get().line; }
 void look() {
+  here().clear();
   try {
     if (hooks.line) here() = hooks.line();
   } catch (const std::bad_alloc&) {
-    here().clear();
   }
 }
 

@@ -71,6 +71,6 @@ void destroy_elsewhere(std::unique_ptr<Body> body) noexcept {
   state().released.keep(list, std::move(body));
 }
 
-void collect_graphs() { state().released.collect(); }
+bool collect_graphs() { return state().released.collect(); }
 
 }  // namespace npu

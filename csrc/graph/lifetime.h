@@ -38,7 +38,8 @@ int pool_users(int device, uint64_t id);
 // for the interpreter, which destroying it may need.
 void destroy_elsewhere(std::unique_ptr<Body> body) noexcept;
 
-// Destroys the graphs that may be destroyed by now. Does not wait.
-void collect_graphs();
+// Destroys the graphs that may be destroyed by now, and returns whether there
+// was any. Does not wait.
+bool collect_graphs();
 
 }  // namespace npu

@@ -85,7 +85,7 @@ ResultMemory::ResultMemory(at::TensorList results) {
   Offers& offers = PerThread<Offers>::get();
   offers.list.clear();
   for (const at::Tensor& t : results)
-    // Between the elements of a piece of a result (kernel_pieces.h) lie others.
+    // Between the elements of a piece of a result (kernel_cut.h) lie others.
     if (t.defined() && t.nbytes() >= kLarge && t.is_non_overlapping_and_dense())
       offers.list.push_back({t.mutable_data_ptr(), t.nbytes(), false});
   if (!offers.list.empty()) current = &offers;

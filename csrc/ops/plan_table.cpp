@@ -67,6 +67,11 @@ PlanTable::PlanTable(Stream& stream) : stream_(stream) {
 }
 
 PlanTable::~PlanTable() {
+  // In a forked child another thread of the parent may hold the locks for good.
+  if (in_bad_fork()) {
+    for (Entry& entry : entries_) (void)entry.plan.release();
+    return;
+  }
   tables_.fetch_sub(1, std::memory_order_relaxed);
   for (Entry& entry : entries_)
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);

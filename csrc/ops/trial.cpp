@@ -284,6 +284,10 @@ Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
+  for (const Written& w : inferred.written)
+    elements = std::max(elements, c10::multiply_integers(w.sizes));
+  for (const OutSpec& out : inferred.outs)
+    elements = std::max(elements, c10::multiply_integers(out.sizes));
   const bool large = elements > most_elements();
   {
     std::lock_guard lock(verdicts().mutex);

@@ -18,7 +18,7 @@ enum class Act : uint32_t {
 };
 
 // Plain data, so that a recording can be kept and looked at in bulk: Python
-// reads and writes these through numpy (plan/recording.py).
+// reads and writes these through numpy (npu_dispatch/plan/simulate.py).
 struct Entry {
   Act act;
   uint32_t stream;

@@ -44,7 +44,7 @@ namespace {
 std::vector<std::tuple<int, int64_t, uint64_t>> finish(uint64_t patience_ns) {
   std::vector<std::tuple<int, int64_t, uint64_t>> left;
   for (const Stream* s : finish_launched(patience_ns))
-    left.emplace_back(s->device(), s->id(), s->tail() - s->retired().value());
+    left.emplace_back(s->device(), s->id(), s->unfinished());
   return left;
 }
 

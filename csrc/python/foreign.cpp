@@ -78,8 +78,7 @@ void submit_python(int device, int64_t id, py::object function,
 
 uint64_t queued_tasks() {
   uint64_t queued = 0;
-  for (Stream* stream : all_streams())
-    queued += stream->tail() - stream->retired().value();
+  for (Stream* stream : all_streams()) queued += stream->unfinished();
   return queued;
 }
 

@@ -3,6 +3,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <atomic>
+
 #include "csrc/base/hooks.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
@@ -58,6 +60,9 @@ py::list snapshot(int device) {
   return segments;
 }
 
+// Relaxed: an observer that is attached meanwhile may come too late.
+std::atomic<bool> observed_{false};
+
 // Never destroyed: memory may run out while the interpreter ends.
 py::list& out_of_memory_observers() {
   static auto* const observers = new py::list();
@@ -66,6 +71,7 @@ py::list& out_of_memory_observers() {
 
 void tell_out_of_memory(int device, uint64_t asked, uint64_t total,
                         uint64_t free) {
+  if (!observed_.load(std::memory_order_relaxed)) return;
   const py::gil_scoped_acquire gil;
   const py::tuple all(out_of_memory_observers());  // one may add another
   for (const py::handle observer : all) {
@@ -81,9 +87,10 @@ void tell_out_of_memory(int device, uint64_t asked, uint64_t total,
 }  // namespace
 
 void bind_memory(py::module_& m) {
+  hooks.out_of_memory = tell_out_of_memory;
   m.def("attach_out_of_memory_observer", [](py::function observer) {
     out_of_memory_observers().append(std::move(observer));
-    hooks.out_of_memory = tell_out_of_memory;
+    observed_.store(true, std::memory_order_relaxed);
   });
   def(m, "memory_allocated", &get<&CachingAllocator::Totals::allocated>);
   def(m, "max_memory_allocated",

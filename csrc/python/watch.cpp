@@ -1,5 +1,6 @@
 // Finds out whether dicts and lists still hold what they held. They are the
 // Python state from which a captured program was made.
+#include <pybind11/stl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -95,8 +96,13 @@ struct Item {
 // the garbage collector sees them; here they are borrowed.
 class Watch {
  public:
-  Watch(const py::list& containers, const py::set& ignored) {
-    for (const py::handle container : containers) add(container.ptr(), ignored);
+  // `ignored`: for each container, the keys whose values may change.
+  Watch(const std::vector<py::object>& containers,
+        const std::vector<py::set>& ignored) {
+    TORCH_CHECK_VALUE(containers.size() == ignored.size(),
+                      "a watch takes ignored keys for each container");
+    for (size_t i = 0; i < containers.size(); ++i)
+      add(containers[i].ptr(), ignored[i]);
   }
 
   // Returns the index of the first container that differs, and the key of the
@@ -175,7 +181,7 @@ class Watch {
 
 void bind_watch(py::module_& m) {
   py::class_<Watch> watch(m, "Watch", py::dynamic_attr());
-  def_init<const py::list&, const py::set&>(watch)
+  def_init<const std::vector<py::object>&, const std::vector<py::set>&>(watch)
       .def("difference", &Watch::difference)
       .def("hooked", &Watch::hooked);
 }

@@ -72,7 +72,7 @@ void lock_as_owner(int file);
 // Renames the files that ended processes left in `directory` to NAME.dead, for
 // a postmortem. Removes files that have had such a name for an hour, and all
 // but the newest `kept` of them. Files of another kind or version stay.
-// npu_dispatch/observe/segment/remains.py has the same rule for readers.
+// npu_dispatch/observe/segment/folders.py has the same rule for readers.
 void remove_abandoned(const std::string& directory, ReadOwner read_owner,
                       size_t kept);
 inline constexpr char kDeadSuffix[] = ".dead";

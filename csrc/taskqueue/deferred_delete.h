@@ -54,15 +54,15 @@ class DeferredDelete {
     after([&](auto& points) { points.push_back(point); }, std::move(object));
   }
 
-  // Destroys every object whose points are over, outside the lock. Without
-  // memory it leaves them to the next time.
-  void collect() noexcept {
+  // Destroys every object whose points are over, outside the lock, and returns
+  // whether there was any. Without memory it leaves them to the next time.
+  bool collect() noexcept {
     std::vector<Kept> gone;
     std::lock_guard lock(mutex_);
     try {
       gone.reserve(kept_.size());
     } catch (const std::bad_alloc&) {
-      return;
+      return false;
     }
     std::erase_if(kept_, [&](Kept& kept) {
       for (const StreamPoint& p : kept.points)
@@ -71,6 +71,7 @@ class DeferredDelete {
       return true;
     });
     collect_at_ = 2 * kept_.size() + kFew;
+    return !gone.empty();
   }
 
  private:

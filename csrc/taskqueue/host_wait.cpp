@@ -174,8 +174,7 @@ class MeasuredWait {
 // Throws where the hook refuses the wait.
 void tell_before(Stream& stream, WaitReason reason, const char* op) {
   if (!host_waits_are_watched() || !hooks.before_wait) return;
-  const uint64_t pending = stream.tail() - stream.retired().value();
-  hooks.before_wait({stream, reason, op, pending, 0});
+  hooks.before_wait({stream, reason, op, stream.unfinished(), 0});
 }
 
 void tell_after(const HostWait& wait) {

@@ -1,6 +1,7 @@
 // A stream: tasks go in on any thread and are launched in order by one.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -140,10 +141,13 @@ class Stream {
   void cancel(Submission& s) noexcept;
   // Waits while the ring is full. Another thread may fill it again.
   void wait_for_room();
-  // Whether the ring has room: fewer tasks have not retired than fit into it.
-  bool has_room() const {
-    // Signed: the tail is read first, and may be less than `retired` by then.
-    return int64_t(tail() - retired().value()) < int64_t(capacity());
+  bool has_room() const { return unfinished() < capacity(); }
+
+  // How many tasks have not retired.
+  uint64_t unfinished() const {
+    const uint64_t end = tail();
+    // Another thread's tasks may have been queued and retired since.
+    return end - std::min(end, retired().value());
   }
 
   // The number of the next task. Everything submitted so far by this thread

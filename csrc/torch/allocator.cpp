@@ -146,20 +146,20 @@ CachingAllocator& allocator_of(int device) {
 [[gnu::hot]] c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   const c10::Device device = device_of(stream.device());
   if (bytes == 0) return c10::DataPtr(nullptr, device);
+  uint64_t mempool = 0;
   if (pluggable_memory_in_use()) [[unlikely]] {
-    c10::DataPtr data = allocate_elsewhere(bytes, stream, &free_block);
-    if (data.get()) {
-      if (reports_memory() && data.get_deleter() == &free_block) {
-        const auto* block = static_cast<Block*>(data.get_context());
-        tell_profiler(data.get(), int64_t(block->size), stream.device());
-      }
-      return data;
-    }
+    c10::DataPtr data = allocate_elsewhere(bytes, stream, mempool);
+    if (data.get()) return data;
   }
   OutOfMemory why;
-  Block* block = allocator(stream.device()).allocate(bytes, stream, why);
-  if (!block && hooks.reclaim && hooks.reclaim()) [[unlikely]]
-    block = allocator(stream.device()).allocate(bytes, stream, why);
+  const auto allocated = [&] {
+    return allocator(stream.device()).allocate(bytes, stream, why, mempool);
+  };
+  Block* block = allocated();
+  if (!block) [[unlikely]] {
+    const bool graphs = collect_graphs();
+    if ((hooks.reclaim && hooks.reclaim()) || graphs) block = allocated();
+  }
   if (!block) [[unlikely]] {
     if (reports_memory())
       c10::reportOutOfMemoryToProfiler(int64_t(bytes), why.allocated,

@@ -66,9 +66,7 @@ struct Pinned final
     if (!points) points.emplace();
     points->push_back({&s, s.tail()});
   }
-  bool query_event(StreamPoint& point) override {
-    return point.stream->retired().reached(point.number);
-  }
+  bool query_event(StreamPoint& point) override { return point.over(); }
   c10::Stream get_current_stream() const override {
     return to_torch(current_stream(current_device()));
   }
@@ -93,8 +91,10 @@ Interface& host_allocator() {
   return *instance;
 }
 // As a deleter it does not throw: without memory to note which streams use the
-// block, the block is never given out again.
+// block, the block is never given out again. A forked child, which has none of
+// these streams, keeps its copy of the memory.
 void delete_pinned(void* context) try {
+  if (in_bad_fork()) return;
   if (const auto* const block = static_cast<Block*>(context)) {
     tell_observers(&Observer::host_freed, block->ptr_);
     memory_freed(block->ptr_, block->size_);

@@ -156,14 +156,14 @@ void free_plugged(void* context) {
 }  // namespace
 
 c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
-                                c10::DeleterFnPtr free_block) {
+                                uint64_t& mempool) {
   const c10::Device device(kNpu, c10::DeviceIndex(stream.device()));
   const PluggedAllocator* plugged =
       replacement_.load(std::memory_order_acquire);
-  uint64_t mempool = 0;
+  uint64_t chosen = 0;
   for (auto at = choices().rbegin(); at != choices().rend(); ++at) {
     if (at->device != stream.device()) continue;
-    mempool = at->mempool;
+    chosen = at->mempool;
     if (at->plugged) plugged = at->plugged;
     break;
   }
@@ -188,12 +188,8 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     }
     return c10::DataPtr(ptr, memory.release(), &free_plugged, device);
   }
-  if (!mempool || captured) return c10::DataPtr(nullptr, device);
-  OutOfMemory why;
-  Block* block =
-      allocator(stream.device()).allocate(bytes, stream, why, mempool);
-  TORCH_CHECK_WITH(OutOfMemoryError, block, why.message());
-  return c10::DataPtr(block->ptr, block, free_block, device);
+  if (!captured) mempool = chosen;
+  return c10::DataPtr(nullptr, device);
 }
 
 c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,

@@ -40,10 +40,10 @@ inline bool pluggable_memory_in_use() {
   return pluggable_in_use_.load(std::memory_order_relaxed) != 0;
 }
 
-// Returns null data where this thread and device use the ordinary pools. Throws
-// OutOfMemoryError. `free_block` frees a block of the caching allocator.
+// Returns null data where the caching allocator has the memory: in the pool
+// `mempool` if this thread and device use one. Throws OutOfMemoryError.
 c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
-                                c10::DeleterFnPtr free_block);
+                                uint64_t& mempool);
 // Wraps memory that exists already: `owner->free` is called once, when the
 // tensor is gone and its streams are done with the memory.
 c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,

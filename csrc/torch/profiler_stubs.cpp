@@ -2,6 +2,7 @@
 // each operator, on the current stream. torch.autograd.profiler.profile() uses
 // it with use_device="npu".
 #include <c10/util/ApproximateClock.h>
+#include <torch/csrc/profiler/standalone/privateuse1_observer.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <algorithm>
@@ -56,8 +57,7 @@ class Stubs final : public profiler::ProfilerStubs {
     return worked ? std::max(us, 1.0f) : us;
   }
 
-  // Called for ProfilerState::PRIVATEUSE1 alone, of which torch has no
-  // callbacks for this device.
+  // Called for ProfilerState::PRIVATEUSE1 alone, which is refused.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}
@@ -75,11 +75,22 @@ class Stubs final : public profiler::ProfilerStubs {
   void synchronize() const override { npu::synchronize(current_device()); }
 };
 
+// torch calls this without asking whether there is one.
+void refuse_marks(const profiler::ProfilerConfig&,
+                  const std::unordered_set<at::RecordScope>&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "ProfilerState.PRIVATEUSE1 was asked for marks of operators: npu has "
+      "none; use torch.profiler.profile()");
+}
+
 }  // namespace
 
 void register_profiler_stubs() {
   static Stubs stubs;
   profiler::registerPrivateUse1Methods(&stubs);
+  profiler::pushPRIVATEUSE1CallbacksStub.set_privateuse1_dispatch_ptr(
+      &refuse_marks);
 }
 
 }  // namespace npu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,15 @@ _COUNTING = tuple(
     str(folder)
     for folder in (Path(__file__).parents[1], Path(torch.__file__).parent / "profiler")
 )
+
+
+def unknown_in(result: Any) -> str:
+    """Name a type in a result in which nobody can find tensors; '' if there is none."""
+    known = *_PLAIN, float, complex
+    for leaf in pytree.tree_leaves(result):
+        if not isinstance(leaf, Tensor) and type(leaf) not in known:
+            return type(leaf).__name__
+    return ""
 
 
 def _bits(number: float) -> str:
@@ -117,6 +127,33 @@ def count_step(optimizer: torch.optim.Optimizer) -> None:
         hook(optimizer, (), {})
 
 
+# Where Watched looks. Dynamo writes L['training'] for what it compiles.
+_WATCHED = re.compile(
+    r"L\['training'\]\.(model|loss_fn)(\._modules\['[^']*'\])*"
+    r"(\._(parameters|buffers)\['[^']*'\]|\.\w+)"
+)
+
+
+class Places:
+    """Tensors that a graph reads through containers that nobody watches."""
+
+    def __init__(self, paths: dict[int, str], scope: dict[str, Any]) -> None:
+        """Take Python expressions, by the id of the tensor, and their names' values."""
+        self._scope = scope
+        self._places = [
+            (compile(path, "<place>", "eval"), one)
+            for one, path in paths.items()
+            if not _WATCHED.fullmatch(path)
+        ]
+
+    def unchanged(self) -> bool:
+        """Return whether each place still has the tensor that it had."""
+        try:
+            return all(id(eval(at, self._scope)) == one for at, one in self._places)
+        except Exception:  # it is gone
+            return False
+
+
 class Watched:
     """Where the tensors are that a graph reads, and what the optimizer was told.
 
@@ -125,9 +162,10 @@ class Watched:
     affair, whose guards know which of them its code has read.
     """
 
-    def __init__(self, training: Training, ignored: set[str]) -> None:
+    def __init__(self, training: Training, *, ignores_rates: bool) -> None:
         optimizer, scaler = training.optimizer, training.scaler
         found: list[tuple[str, Any]] = []
+        ignored: dict[str, set[str]] = {}  # by name
         for root in (training.model, training.loss_fn):
             inside = root.named_modules() if isinstance(root, nn.Module) else ()
             for path, module in inside:
@@ -141,15 +179,19 @@ class Watched:
         for i, group in enumerate(groups):
             at = f"{name}.param_groups[{i}]"
             found += [(at, group), (f"{at}.params", group["params"])]
+            if ignores_rates:
+                ignored[at] = {"lr"}
         states = (optimizer.state, *optimizer.state.values())
         found += ((f"{name}.state", state) for state in states)
         if scaler is not None:
-            found.append((type(scaler).__name__, vars(scaler)))
+            found.append(("scaler", vars(scaler)))
+            ignored["scaler"] = {"_per_optimizer_states"}
         containers = [container for _, container in found]
         values = [list(c.values() if isinstance(c, dict) else c) for c in containers]
         self._names = [name for name, _ in found]
         self.known = {id(value) for inside in values for value in inside}
-        self._watch = _C.Watch(containers, ignored)
+        of_each = [ignored.get(name, set()) for name in self._names]
+        self._watch = _C.Watch(containers, of_each)
         self._watch.kept = containers, values, [list(c) for c in containers]
 
     def hooked(self) -> str:

@@ -84,6 +84,12 @@ def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
     return [x for x in leaves if isinstance(x, Tensor)]
 
 
+def _each_once(tensors: Sequence[Tensor], make: Function) -> list[Tensor]:
+    """Return make(tensor) for each; the same result where a tensor comes again."""
+    made = {id(t): make(t) for t in tensors}
+    return [made[id(t)] for t in tensors]
+
+
 def _with_tensors(leaves: Sequence[Any], spec: Any, tensors: Sequence[Tensor]) -> Any:
     """Return the positional and the keyword arguments, with other tensors."""
     others = iter(tensors)
@@ -95,7 +101,10 @@ def _key(leaves: Sequence[Any], spec: Any, last: bool) -> Any:
     """Return what the calls of one graph have in common."""
     autocast = torch.is_autocast_enabled("npu") and torch.get_autocast_dtype("npu")
     structure = None if spec is None else depends.exact_spec(spec)
-    return (last, autocast, structure, *map(depends.exact, leaves))
+    ids = [id(x) for x in leaves if isinstance(x, Tensor)]
+    # A model may ask whether two arguments are one tensor.
+    same = len(ids) == len(set(ids)) or tuple(map(ids.index, ids))
+    return (last, autocast, same, structure, *map(depends.exact, leaves))
 
 
 @dataclasses.dataclass
@@ -160,13 +169,15 @@ class CompiledStep:
         self._stepped = self._reported = False
         self._optimizer = OnDevice(training.optimizer, self._device)
         self._sums: dict[Tensor, Tensor] = {}  # gradients, if a step accumulates
-        self._reads: dict[int, str] = {}  # the tensors that were compiled in, by id
+        # The tensors that were compiled in, by id: how Dynamo's code finds them.
+        self._reads: dict[int, str] = {}
         self._forwards: dict[Any, Any] = {}  # by backend
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Take a step with a batch; return what loss_fn returned, detached.
 
-        The results are new tensors. Gradients are gone afterwards.
+        The results are new tensors; an object whose class pytree does not know is what
+        loss_fn made. Gradients are gone afterwards.
         """
         if not torch.is_grad_enabled():
             raise RuntimeError(
@@ -205,7 +216,9 @@ class CompiledStep:
             raise _RefusedError(hooks)
         known, changed = self._programs.get(key), "everything"
         if self._watched is not None:
-            changed = self._watched.difference() or (known.changed() if known else "")
+            changed = self._watched.difference()
+            if not changed and known and (changed := known.changed()):
+                self._forwards.clear()  # Dynamo keeps what it has compiled
         if changed:
             _log.info("compile_step: drops its graphs, since %s is new", changed)
             self._changes += 1
@@ -247,8 +260,8 @@ class CompiledStep:
         self._sums.clear()
         self._stepped = False
         self._optimizer.prepare()
-        ignored = {"_per_optimizer_states", "lr" if self._optimizer.rates else ""}
-        self._watched = depends.Watched(self._training, ignored)
+        rates = bool(self._optimizer.rates)
+        self._watched = depends.Watched(self._training, ignores_rates=rates)
         if name := self._watched.hooked():
             raise _RefusedError(f"a hook of {name} is Python code")
 
@@ -290,7 +303,7 @@ class CompiledStep:
     def _run(self, leaves: Any, spec: Any, last: bool, step: Function) -> Any:
         """Do what the plain loop does."""
         training = self._training
-        moved = [t.to(self._device) for t in _tensors(leaves)]
+        moved = _each_once(_tensors(leaves), lambda t: t.to(self._device))
         args, kwargs = _with_tensors(leaves, spec, moved)
         if self._phase == 0:
             training.zero_grad()
@@ -312,6 +325,10 @@ class CompiledStep:
             program.disturbed = "the data of an input"
         self._stepped = self._stepped or last
         program.settled = True
+        if kind := depends.unknown_in(result):
+            text = f"the result has a {kind}, in which tensors cannot be found: return "
+            text += "a tensor, tuple, list or dict, or register it with pytree"
+            self._give_up(_RefusedError(text))
         return result
 
     def _step(self) -> None:
@@ -366,7 +383,9 @@ class CompiledStep:
 
     def _capture(self, backend: Any, leaves: Any, spec: Any, last: bool) -> _Captured:
         training, sums, device = self._training, self._sums, self._device
-        inputs = [torch.empty_like(t, device=device) for t in _tensors(leaves)]
+        inputs = _each_once(
+            _tensors(leaves), lambda t: torch.empty_like(t, device=device)
+        )
         args, kwargs = _with_tensors(leaves, spec, inputs)
         if not sums:
             training.zero_grad()
@@ -399,12 +418,14 @@ class CompiledStep:
             if training.scaler is not None:
                 training.scaler._per_optimizer_states.clear()
         assert self._watched is not None
-        for one in self._reads.keys() - self._watched.known - set(map(id, inputs)):
+        given = set(map(id, inputs))
+        reads = {one: at for one, at in self._reads.items() if one not in given}
+        for one in reads.keys() - self._watched.known:
             raise _RefusedError(
-                f"the model reads {self._reads[one]}, a tensor that is no argument and "
+                f"the model reads {reads[one]}, a tensor that is no argument and "
                 "no parameter, buffer or attribute of a module"
             )
-        unchanged = self._guards(forward, args, kwargs)
+        unchanged = self._guards(forward, args, kwargs, reads)
         result = pytree.tree_map_only(Tensor, Tensor.detach, result)
         results, spec = pytree.tree_flatten(result)
         return _Captured(backend, graph, unchanged, inputs, results, spec)
@@ -424,8 +445,9 @@ class CompiledStep:
 
         def backend(graph: Any, inputs: Any) -> Function:
             nodes = graph.graph.find_nodes(op="placeholder")
-            named = zip(inputs, nodes, strict=True)
-            reads.update((id(x), n.name) for x, n in named if isinstance(x, Tensor))
+            for x, node in zip(inputs, nodes, strict=True):
+                if isinstance(x, Tensor):
+                    reads[id(x)] = node.meta["grapharg"].source.name
             compiled = compiler(graph, inputs)
 
             def run(*given: Any) -> Any:
@@ -442,16 +464,22 @@ class CompiledStep:
         )
         return self._forwards[chosen]
 
-    def _guards(self, forward: Any, args: Any, kwargs: Any) -> Callable[[], bool]:
-        """Return Dynamo's own check that its compiled code holds, for these arguments.
+    def _guards(
+        self, forward: Any, args: Any, kwargs: Any, reads: dict[int, str]
+    ) -> Callable[[], bool]:
+        """Return the check that the compiled code holds for these arguments.
 
-        It knows which numbers in lists and objects the code has as constants.
+        Dynamo's own guards know which numbers in lists and objects the code has as
+        constants, but not whether a tensor is the same object.
         """
         scope = {"args": args, "kwargs": kwargs, "training": self._training}
         code = forward._torchdynamo_orig_callable.__code__
         for entry in torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code):
-            if entry.guard_manager.check(scope):
-                return functools.partial(entry.guard_manager.check, scope)
+            check = entry.guard_manager.check
+            if check(scope):
+                places = depends.Places(reads, {"L": scope, "G": forward.__globals__})
+                if places.unchanged():
+                    return lambda: check(scope) and places.unchanged()
         raise _RefusedError("Dynamo's guards do not hold for what was captured")
 
     def _give_up(self, error: Exception) -> None:
@@ -460,6 +488,7 @@ class CompiledStep:
         # These hold the backward graph, which holds the streams of gradients.
         traceback.clear_frames(error.__traceback__)
         self._programs.clear()
+        self._sums.clear()
         self._watched = None
         self._forwards.clear()
         self._optimizer.move_counts(torch.device("cpu"))

@@ -176,6 +176,55 @@ print(use(False), use(True), use(True, torch.npu.Stream()))
     assert lent == ["False", "True", "False"]
 
 
+def test_memory_of_a_graph_that_is_gone_is_found_before_memory_is_said_to_lack(python):
+    """A graph is destroyed once its last replay has ended, by whoever looks next."""
+    code = """
+import torch
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    torch.empty(48 << 20, dtype=torch.uint8, device="npu").fill_(1)
+graph.replay()
+del graph
+torch.npu.synchronize()
+torch.empty(48 << 20, dtype=torch.uint8, device="npu")
+print("found")
+"""
+    assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["found"]
+
+
+def test_who_watches_for_lack_of_memory_hears_of_a_pool_too(python):
+    code = """
+import npu_dispatch, torch
+seen = []
+npu_dispatch._C.attach_out_of_memory_observer(lambda *told: seen.append(told))
+pool = torch.npu.MemPool()
+for context in (torch.npu.use_mem_pool(pool), torch.npu.stream(None)):
+    with context:
+        try:
+            torch.empty(65 << 20, dtype=torch.uint8, device="npu")
+        except torch.OutOfMemoryError:
+            print("raised")
+print([told[1] >= 65 << 20 for told in seen])
+"""
+    told = python(code, NPU_DISPATCH_MEMORY="64M").stdout.splitlines()
+    assert told == ["raised", "raised", "[True, True]"]
+
+
+def test_a_forked_child_may_free_pinned_memory_that_streams_have_used(python):
+    code = """
+import os, torch
+pinned = torch.ones(1 << 16).pin_memory()
+copied = pinned.to("npu", non_blocking=True)
+child = os.fork()
+if child == 0:
+    del pinned
+    os._exit(7)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), copied.sum().item())
+"""
+    assert python(code).stdout.split() == ["7", "65536.0"]
+
+
 def test_a_capture_inside_a_pool_has_its_own_memory_and_leaves_the_pool_in_use():
     pool, graph, stream = torch.npu.MemPool(), torch.npu.NPUGraph(), torch.npu.Stream()
     with torch.npu.stream(stream), torch.npu.use_mem_pool(pool):

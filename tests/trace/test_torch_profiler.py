@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 from held_stream import held_stream
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 from torch.autograd import DeviceType, profiler
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
@@ -387,6 +388,14 @@ def test_profiled_memory_says_what_cpus_would_say_of_the_same_program():
         }
 
     assert program("npu") == program("cpu")
+
+
+def test_marks_of_operators_that_npu_lacks_are_refused():
+    no = [False] * 5
+    config = ProfilerConfig(ProfilerState.PRIVATEUSE1, *no, _ExperimentalConfig())
+
+    with pytest.raises(NotImplementedError, match=r"use torch\.profiler\.profile"):
+        torch.autograd._enable_profiler(config, set())
 
 
 def test_a_profile_notes_that_memory_ran_out():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from step_loop import Batch, Both, batches, classifier, plain_loop
+from step_loop import Batch, Both, batches, classifier, plain_loop, twins
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -19,9 +19,9 @@ Change = Callable[[Any, torch.optim.Optimizer], object]
 
 
 class Scaled(nn.Module):
-    """A layer with a scale in a list, an object, a dict of a list, and a tensor.
+    """A layer with a scale in a list, an object, a dict of a list, and two tensors.
 
-    The tensor is neither a parameter nor a buffer.
+    One is neither a parameter nor a buffer, the other a buffer with a rate's name.
     """
 
     class Config:
@@ -35,10 +35,24 @@ class Scaled(nn.Module):
         self.config = self.Config()
         self.deep = [{"scale": 1.0}]
         self.own = torch.full((4,), 1.0, device="npu")
+        self.register_buffer("lr", torch.ones(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scale = self.weights[0] * self.config.scale * self.deep[0]["scale"]
-        return self.layer(x) * scale * self.own
+        return self.layer(x) * scale * self.own * self.lr
+
+
+class Chosen(nn.Module):
+    """A product with one of two parameters, which is found in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = (nn.Parameter(torch.randn(16, 4)) for _ in range(2))
+        self.use: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.use["w"]
 
 
 def load_the_optimizer(optimizer: torch.optim.Optimizer) -> None:
@@ -71,6 +85,7 @@ sets a number of a list | Scaled | m.weights[0] = 3.0 | 2
 sets a number of an object | Scaled | m.config.scale = 5.0 | 2
 sets a number deep inside | Scaled | m.deep[0]["scale"] = 0.5 | 2
 sets a tensor | Scaled | m.own = torch.linspace(1, 2, 4).npu() | 2
+replaces a buffer | Scaled | m.lr = torch.full((4,), 3.0).npu() | 2
 replaces a layer | classifier | m[3] = linear() | 2
 splits a group | classifier | add_group({"params": [params.pop()], "lr": 0.05}) | 2
 sets what the model does not read | classifier | m.steps_so_far = 3 | 1
@@ -107,6 +122,47 @@ def test_a_number_that_changes_again(number: type[int | float]):
         both.train(data[8 * i : 8 * i + 8])
 
     both.compare(4)
+
+
+def test_a_number_may_change_for_hours():
+    """Dynamo keeps what it has compiled, up to a limit."""
+    both = Both(Scaled(), lr=0.01, step={"max_graphs": 1})
+
+    for i in range(12):
+        for model in (both.theirs, both.ours):
+            model.weights[0] = 1.0 + i / 8
+        both.train(batches(13, seed=i))
+
+    both.compare(12)
+
+
+def test_a_dict_may_get_another_parameter():
+    both = Both(Chosen(), lr=0.01)
+
+    for name in ("a", "b", "a"):
+        for model in (both.theirs, both.ours):
+            model.use["w"] = getattr(model, name)
+        both.train(batches(6))
+
+    both.compare(3)
+
+
+def test_the_loss_may_read_another_parameter():
+    (theirs, _), (ours, optimizer) = twins(classifier(), "SGD", lr=0.0)
+    penalised: dict[str, torch.Tensor] = {}
+
+    def loss_fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, y) + penalised["w"].square().sum()
+
+    step = npu_dispatch.compile_step(ours, optimizer, loss_fn, backend="eager")
+    for layer in (0, 3, 0):
+        for x, y in batches(5):
+            x, y = x.npu(), y.npu()
+            penalised["w"] = theirs[layer].weight
+            want = loss_fn(theirs(x), y).item()
+            penalised["w"] = ours[layer].weight
+            assert step(x, y).item() == pytest.approx(want, rel=1e-4)
+    assert (step.reason, step.captures) == (None, 3)
 
 
 def test_a_plain_loop_goes_on_from_where_a_step_left():
@@ -208,8 +264,28 @@ def test_graphs_of_many_shapes_share_their_memory():
     assert many - one < one
 
 
+def test_a_model_may_ask_whether_two_arguments_are_one_tensor():
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return self.layer(a) * (3.0 if a is b else 1.0)
+
+    (theirs, _), (ours, optimizer) = twins(Asks(), "SGD", lr=0.0)
+    step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
+    a, other = torch.rand(2, 3, 16).npu()
+    y = torch.rand(3, 4).npu()
+
+    for i in range(12):
+        b = a if i % 2 else other
+        want = F.mse_loss(theirs(a, b), y).item()
+        assert step(a, b, y).item() == pytest.approx(want)
+    assert (step.reason, step.captures) == (None, 2)
+
+
 def test_a_tensor_may_be_two_arguments():
-    """The graph has a copy of each, which is compiled anew while it is captured."""
     both = Both(nn.Linear(16, 16), loss_fn=F.mse_loss)
 
     both.train((x, x) for x in (x.npu() for x, _ in batches(8)))

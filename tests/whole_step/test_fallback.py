@@ -1,5 +1,6 @@
 """What cannot be captured runs as the plain loop does, with a sentence about it."""
 
+import dataclasses
 import logging
 import random
 import warnings
@@ -11,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from step_loop import Both, batches, classifier
 from torch import nn
+
+import npu_dispatch
 
 HERE = Path(__file__)
 
@@ -87,6 +90,29 @@ def eagerly(step: Any, data: Any) -> str:
         for batch in data:
             step(*batch)
     return step.reason
+
+
+@dataclasses.dataclass
+class Result:
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+def test_a_result_of_an_unknown_class_is_the_callers_own():
+    """Where its tensors are, nobody has said: a replay would write into them."""
+    model = classifier().npu()
+    step = npu_dispatch.compile_step(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        lambda x, y: Result(F.cross_entropy(x, y), x),
+        backend="eager",
+    )
+
+    with pytest.warns(UserWarning, match="has a Result, in which tensors cannot"):
+        results = [step(*batch) for batch in batches(5)]
+
+    assert len({r.loss.item() for r in results}) == 5
+    assert step.captures == 0
 
 
 def test_inputs_that_need_gradients_get_them():
