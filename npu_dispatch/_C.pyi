@@ -287,7 +287,7 @@ class Watch:
     """What dicts and lists hold; borrowed, so keep them in an attribute."""
 
     kept: Any
-    def __init__(self, containers: list[Any], ignored: list[set[str]]) -> None: ...
+    def __init__(self, watched: list[tuple[Any, set[str]]]) -> None: ...  # ignored keys
     def difference(self) -> tuple[int, Any] | None: ...  # a container, its key
     def hooked(self) -> tuple[int, Any] | None: ...  # of a tensor with a hook
 

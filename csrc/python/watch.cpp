@@ -96,13 +96,10 @@ struct Item {
 // the garbage collector sees them; here they are borrowed.
 class Watch {
  public:
-  // `ignored`: for each container, the keys whose values may change.
-  Watch(const std::vector<py::object>& containers,
-        const std::vector<py::set>& ignored) {
-    TORCH_CHECK_VALUE(containers.size() == ignored.size(),
-                      "a watch takes ignored keys for each container");
-    for (size_t i = 0; i < containers.size(); ++i)
-      add(containers[i].ptr(), ignored[i]);
+  // Containers, and the keys in each whose values may change.
+  explicit Watch(const std::vector<std::pair<py::object, py::set>>& watched) {
+    for (const auto& [container, ignored] : watched)
+      add(container.ptr(), ignored);
   }
 
   // Returns the index of the first container that differs, and the key of the
@@ -181,7 +178,7 @@ class Watch {
 
 void bind_watch(py::module_& m) {
   py::class_<Watch> watch(m, "Watch", py::dynamic_attr());
-  def_init<const std::vector<py::object>&, const std::vector<py::set>&>(watch)
+  def_init<const std::vector<std::pair<py::object, py::set>>&>(watch)
       .def("difference", &Watch::difference)
       .def("hooked", &Watch::hooked);
 }

@@ -75,22 +75,18 @@ class Stubs final : public profiler::ProfilerStubs {
   void synchronize() const override { npu::synchronize(current_device()); }
 };
 
-// torch calls this without asking whether there is one.
-void refuse_marks(const profiler::ProfilerConfig&,
-                  const std::unordered_set<at::RecordScope>&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false,
-      "ProfilerState.PRIVATEUSE1 was asked for marks of operators: npu has "
-      "none; use torch.profiler.profile()");
-}
-
 }  // namespace
 
 void register_profiler_stubs() {
   static Stubs stubs;
   profiler::registerPrivateUse1Methods(&stubs);
+  // torch calls this without asking whether there is one.
   profiler::pushPRIVATEUSE1CallbacksStub.set_privateuse1_dispatch_ptr(
-      &refuse_marks);
+      [](const auto&, const auto&) {
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            false, "npu has no marks of operators (ProfilerState.PRIVATEUSE1)",
+            "; use torch.profiler.profile()");
+      });
 }
 
 }  // namespace npu

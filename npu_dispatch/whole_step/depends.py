@@ -190,8 +190,7 @@ class Watched:
         values = [list(c.values() if isinstance(c, dict) else c) for c in containers]
         self._names = [name for name, _ in found]
         self.known = {id(value) for inside in values for value in inside}
-        of_each = [ignored.get(name, set()) for name in self._names]
-        self._watch = _C.Watch(containers, of_each)
+        self._watch = _C.Watch([(c, ignored.get(n, set())) for n, c in found])
         self._watch.kept = containers, values, [list(c) for c in containers]
 
     def hooked(self) -> str:
