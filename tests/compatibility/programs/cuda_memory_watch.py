@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import tempfile
 
+import tiny
 import torch
 from torch import nn
 
@@ -14,21 +15,16 @@ LIBRARY = "torch"
 UNCHANGED = "--cuda"
 
 
-def steps(model, x, n=3):
+def steps(model, x):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(n):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        yield loss.item()
+    return tiny.train(optimizer, lambda: model(x).square().mean(), 3)
 
 
 def run(device):
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).to(device)
     x = torch.randn(16, 32).to(device)
     if device == "cpu":
-        losses = list(steps(model, x))
+        losses = steps(model, x)
     else:
         seen = []
         file = pathlib.Path(tempfile.mkdtemp()) / "snapshot.pickle"
@@ -40,7 +36,7 @@ def run(device):
         torch._C._cuda_attach_out_of_memory_observer(observer)
         torch.cuda.memory._record_memory_history(max_entries=1000, stacks="python")
         torch.cuda.reset_peak_memory_stats()
-        losses = list(steps(model, x))
+        losses = steps(model, x)
         stats = torch.cuda.memory_stats()
         assert stats["allocated_bytes.all.peak"] == torch.cuda.max_memory_allocated()
         assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated() > 0
