@@ -14,11 +14,10 @@ import struct
 import subprocess
 import time
 import urllib.request
-from itertools import cycle
-from pathlib import Path
 
 import pytest
 import torch
+from described_metrics import described
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_open,
@@ -40,32 +39,8 @@ from npu_dispatch.observe.serve.telemetry import Telemetry
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
 OPEN_2 = "application/openmetrics-text; version=2.0.0"
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 # Of groups, of operators with --ops, of living threads, and of lines.
 ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*killed_"
-
-
-def table(per_stream: bool) -> dict[str, tuple[str, set[str]]]:
-    """Return the kind and the labels of each metric, as the page lists them."""
-    text = PAGE.read_text().partition("## Alerts")[0]
-    rows = [line.split("|")[1:4] for line in text.splitlines() if line[:3] == "| `"]
-    metrics = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    found = {}
-    for names, form, meaning in rows:
-        kinds, marks = re.findall(r"\w{2,}", form), re.findall(r"\b\w\b", form)
-        if "p" in marks and not per_stream:
-            continue
-        # A line is only shown where it is known.
-        labels = set(re.findall(r"`(\w+)`", meaning)) - metrics - {"line"}
-        if not meaning.startswith((" of the process", " of the service")):
-            labels.add("device")
-            if "s" in marks or (per_stream and kinds == ["histogram"]):
-                labels.add("stream")
-        for name, kind in zip(re.findall(r"`(\w+)`", names), cycle(kinds)):
-            found[name] = kind, labels
-    return found
-
-
 TRAIN = """
 import sys, torch
 a = torch.ones(64, device="npu")
@@ -131,7 +106,7 @@ def test_names_kinds_and_labels_are_those_of_the_page(moved_segment, ghost, per_
     }
     wanted = {
         name: row
-        for name, row in table(per_stream).items()
+        for name, row in described(per_stream=per_stream).items()
         if name in found or not re.match(ELSEWHERE, name)
     }
 
