@@ -157,6 +157,13 @@ def leaves_nothing_behind():
 
 
 @pytest.fixture
+def reset() -> Generator[None]:
+    """Reset the device after a test that leaves its streams failed."""
+    yield
+    torch.npu.reset_device()
+
+
+@pytest.fixture
 def python(tmp_path: Path) -> Forked:
     """Run a program: python(code, NAME=value...). The one to use."""
     return Forked(tmp_path, shared_zygote())

@@ -1,8 +1,9 @@
 """What is tried of which library: each of `programs` that names its library is a row.
 
 Such a program has run(device) and returns the losses, or other figures, that have to
-be cpu's. The first line of its docstring says what it tries, and constants of it the
-rest of its row. RANKS has rows in which two ranks run it, with options of theirs.
+be cpu's; one that `npu-dispatch run` runs unchanged also returns a tensor that it made.
+The first line of its docstring says what it tries, and constants of it the rest of its
+row. RANKS has rows in which two ranks run it, with options of theirs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Row:
     # Installed without what they require, and seen by this row alone.
     apart: tuple[str, ...] = ()
     alias: bool = False  # it is run with torch_npu's name, which some libraries seek
+    unchanged: str = ""  # the option of `npu-dispatch run`, where that runs it
     relative: float = 1e-4  # how far losses may be apart
     ranks: dict[str, Any] | None = None  # what two_ranks is told, where it runs it
 

@@ -36,11 +36,13 @@ FAILURES = (RuntimeError, subprocess.TimeoutExpired, ValueError, LookupError)
 
 RUNNER = """
 import importlib, importlib.metadata, json, sys
-library, program, device, folder, ranks = sys.argv[1:]
+library, program, device, folder, ranks, unchanged = sys.argv[1:]
 sys.path.insert(0, folder)
-import torch, two_ranks
+import torch, two_ranks, written_for_cuda
 import npu_dispatch
-if (options := json.loads(ranks)) is None:
+if unchanged:
+    figures = written_for_cuda.figures_of(program, device, unchanged)
+elif (options := json.loads(ranks)) is None:
     figures = two_ranks.seeded(program, device)
 else:
     figures = two_ranks.figures_of(program, device, **options)
@@ -66,7 +68,8 @@ def figures(row: Row, device: str) -> tuple[list[float], str]:
     if row.apart:
         env["PYTHONPATH"] = str(APART)
     command = [libraries.PYTHON, "-W", "ignore", "-c", RUNNER]
-    command += [row.library, row.module, device, PROGRAMS, json.dumps(row.ranks)]
+    command += [row.library, row.module, device, PROGRAMS]
+    command += [json.dumps(row.ranks), row.unchanged]
     ended = children.run(command, SECONDS, cwd=ROOT / "out", **env)
     if ended.returncode:
         raise RuntimeError((ended.stderr.strip().splitlines() or ["no output"])[-1])

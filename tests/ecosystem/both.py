@@ -18,6 +18,10 @@ def to(tree, device):
     return pytree.tree_map(move, tree)
 
 
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 def alike(run, **tolerance):
     """Hold run("npu") to run("cpu")."""
     torch.testing.assert_close(run("npu"), run("cpu"), check_device=False, **tolerance)

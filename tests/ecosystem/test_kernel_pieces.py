@@ -7,15 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.ecosystem.both import in_threads, same
+from tests.ecosystem.both import in_threads, numbers, same
 from tests.graphs.captured import captured
 
 # Large enough to be cut, with first dimensions that no piece divides.
 SHAPES = [(400, 700), (3, 90001), (280003,), (2, 1, 350, 401), (1, 270, 1100)]
-
-
-def numbers(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def check(call, *inputs, times=3):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from prometheus_server import serving
+from prometheus_server import bearer, serving
 from starlette.testclient import TestClient
 
 from npu_dispatch.observe.segment.layout import HEADER
@@ -36,10 +36,6 @@ def write_segment_beside(forged: Path, pid: int) -> int:
     data[at : at + 4] = (1).to_bytes(4, "little")
     forged.with_name(str(pid)).write_bytes(data)
     return pid
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 def test_requests_by_another_name_use_up_nothing(client):

@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from prometheus_server import serving
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
@@ -26,32 +27,27 @@ def resident_mib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
 
 
-def load(service, kind: tuple[str, ...]) -> tuple[list[float], list[int]]:
+def load(pid: int, port: str, kind: tuple[str, ...]) -> tuple[list[float], list[int]]:
     """Return what memory grew in each round, and how many requests were answered."""
-    port = service.stdout.readline().strip().rstrip("/").rpartition(":")[2]
     ask = [sys.executable, str(CLIENTS), port, str(SECONDS)]
     grown, taken = [], []
     for _ in range(ROUNDS):
-        before = resident_mib(service.pid)
+        before = resident_mib(pid)
         with subprocess.Popen([*ask, *LOAD, *kind], stdout=PIPE) as clients:
-            probe = [*ask, "--probe", str(service.pid)]
+            probe = [*ask, "--probe", str(pid)]
             told = json.loads(subprocess.check_output(probe))
             assert clients.stdout is not None
             taken.append(json.load(clients.stdout).get("200", 0))
         assert told["wrong"] == {}
         assert told["ms"]
-        grown.append(resident_mib(service.pid) - before)
+        grown.append(resident_mib(pid) - before)
     return grown, taken
 
 
 @pytest.mark.parametrize("kind", [(), ("--fresh",)], ids=["kept", "fresh"])
-def test_livez_is_answered_and_memory_stays(fresh_python, kind: tuple[str, ...]):
-    command = ("-m", "npu_dispatch", "serve", "--port", "0")
-    with fresh_python.start(*command, stdout=PIPE) as service:
-        try:
-            grown, taken = load(service, kind)
-        finally:
-            service.kill()
+def test_livez_is_answered_and_memory_stays(child_environment, kind: tuple[str, ...]):
+    with serving(child_environment()) as (service, where):
+        grown, taken = load(service.pid, where.rpartition(":")[2], kind)
 
     if not kind:  # whoever leaves after a moment may not be
         assert min(taken) > 0

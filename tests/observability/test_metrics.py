@@ -14,10 +14,10 @@ import struct
 import subprocess
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 import torch
+from described_metrics import described
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_open,
@@ -39,56 +39,8 @@ from npu_dispatch.observe.serve.telemetry import Telemetry
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
 OPEN_2 = "application/openmetrics-text; version=2.0.0"
 
-# From the table of metrics, written down a second time: kind, labels beside those of
-# the process, and names. Those of one process of which every counter has moved.
-TABLE = """
-gauge process: snapshot_timestamp_seconds sanitizer_enabled unpublished_streams
-    async_waiters
-gauge device,state: streams
-gauge device,stream: queue_depth queue_depth_max queue_capacity
-    oldest_task_enqueued_timestamp_seconds last_completion_timestamp_seconds
-    stream_error_state memory_deferred_free_bytes
-counter device,stream: tasks_enqueued enqueue_blocked enqueue_blocked_seconds
-    stream_busy_seconds stream_idle_starved_seconds
-counter device,status,stream: tasks_completed
-counter device,reason,stream: tasks_bypassed
-histogram device: launch_overhead_seconds launch_sampled_seconds queue_wait_seconds
-    task_latency_seconds
-histogram device,kind: task_duration_seconds
-counter cause,device,stream: stream_wait_seconds
-counter device: events_created events_recorded sanitizer_overhead_seconds memory_alloc
-    memory_alloc_retries memory_oom graph_captures graph_replays
-gauge device: events_pending sanitizer_tracked_bytes memory_allocated_bytes
-    memory_allocated_peak_bytes memory_reserved_bytes memory_limit_bytes
-counter device,reason: host_sync host_sync_seconds graph_capture_failures
-counter device,mode,reason: sync_violations
-counter device,kind: sanitizer_reports
-counter code,device: async_errors
-counter device,direction,pinned: copy_bytes
-counter process: trace_events_dropped optimizer_steps
-histogram process: async_wakeup_seconds
-gauge kind: process_verdict
-"""
-# With --per-stream.
-PER_STREAM = """
-histogram device,stream: launch_overhead_seconds launch_sampled_seconds
-    queue_wait_seconds task_latency_seconds
-histogram device,kind,stream: task_duration_seconds
-gauge device,stream: stream_inflight_tasks
-counter device,how,stream: consumer_wakeups
-counter device,reason,stream: queue_drain queue_drain_seconds
-"""
-
-
-def table(text: str) -> dict[str, tuple[str, set[str]]]:
-    found = {}
-    for line in re.sub(r"\n +", " ", text).strip().splitlines():
-        (kind, labels), names = line.partition(":")[0].split(), line.partition(":")[2]
-        for name in names.split():
-            found[name] = (kind, set(labels.split(",")) - {"process"})
-    return found
-
-
+# Of groups, of operators with --ops, of living threads, and of lines.
+ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*killed_"
 TRAIN = """
 import sys, torch
 a = torch.ones(64, device="npu")
@@ -111,14 +63,13 @@ def busy_segment(write_segment, pid: int, streams: int = 1, **more):
     return write_segment(pid, fields, streams=streams, **more)
 
 
-def collected(folder, *, ranked: bool = False, per_stream: bool = False):
+def collected(folder, *, ranked: bool = False):
     """Return the metrics, without those that the exporter has about itself.
 
     Without `ranked` they are those of one process, the folder's first.
     """
     pid = None if ranked else int(min(path.name for path in folder.iterdir()))
-    config = ServiceConfig(pid=pid, directory=folder, per_stream=per_stream)
-    found = Scrapes(config).families()
+    found = Scrapes(ServiceConfig(pid=pid, directory=folder)).families()
     own = ("npu_dispatch_exporter_", "npu_dispatch_build")
     return [family for family in found if not family.name.startswith(own)]
 
@@ -139,41 +90,27 @@ def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 @pytest.mark.parametrize("per_stream", [False, True])
-def test_names_kinds_and_labels_are_those_of_the_table(
-    moved_segment, ghost, per_stream
-):
+def test_names_kinds_and_labels_are_those_of_the_page(moved_segment, ghost, per_stream):
     folder = moved_segment(ghost)
-    found = {
-        f.name.removeprefix("npu_dispatch_"): (
-            f.type,
-            set(f.samples[0].labels) - {"le"},
-        )
-        for f in collected(folder, per_stream=per_stream)
-    }
-    wanted = table(TABLE) | (table(PER_STREAM) if per_stream else {})
-
-    assert {name: found.get(name) for name in wanted} == wanted
-    assert found.keys() - wanted.keys() == {"process"}
-
-
-# Of groups, of operators with --ops, of living threads, and of lines.
-ELSEWHERE = r"collective|op_sampled_|consumer_(cpu|heartbeat)|process_line|.*killed_"
-
-
-def test_the_page_has_every_metric_that_is_exported_and_no_other(moved_segment, ghost):
-    config = ServiceConfig(directory=moved_segment(ghost), per_stream=True)
+    config = ServiceConfig(pid=ghost, directory=folder, per_stream=per_stream)
     telemetry = Telemetry()
     telemetry.note("/metrics", "GET", 200, 1)
-    body = Scrapes(config).answer("", telemetry.families)[0].decode()
-    page = Path(__file__).parents[2] / "docs" / "metrics.md"
-    table = page.read_text().partition("## Alerts")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line[:3] == "| `"]
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    body = Scrapes(config).answer(OPEN_1, telemetry.families)[0].decode()
+    endings = {"counter": "_total", "info": "_info"}
+    found = {
+        family.name.removeprefix("npu_dispatch_") + endings.get(family.type, ""): (
+            family.type,
+            {label for sample in family.samples for label in sample.labels} - {"le"},
+        )
+        for family in parse_open(body)
+    }
+    wanted = {
+        name: row
+        for name, row in described(per_stream=per_stream).items()
+        if name in found or not re.match(ELSEWHERE, name)
+    }
 
-    exported = set(re.findall(r"^# TYPE npu_dispatch_(\w+)", body, re.M))
-
-    assert exported - named == set()
-    assert [n for n in named - exported if not re.match(ELSEWHERE, n)] == []
+    assert found == wanted
 
 
 def test_who_was_killed_is_told_once_also_where_two_containers_have_its_pid(

@@ -111,6 +111,18 @@ def program(folder: Path, code: str, env: dict[str, str]) -> Iterator[Any]:
             process.kill()
 
 
+@contextlib.contextmanager
+def shown(
+    browser, environment, folder: Path, code: str, *options: str
+) -> Iterator[tuple[Any, Any]]:
+    """A program, and the service whose page the browser shows."""
+    with program(folder, code, environment()) as process:
+        options = (str(process.pid), "--interval=0.25", *options)
+        with serving(environment(NPU_AUTOLOAD="0"), *options) as (service, target):
+            browser.get(f"http://{target}/")
+            yield process, service
+
+
 def is_shown(browser, kind: str) -> None:
     """Return once the page shows that kind, and ten readings more."""
     word = "document.querySelector('#headline .word').textContent"
@@ -167,48 +179,32 @@ def test_the_line_to_type_is_shown_when_it_has_been_typed(browser, child_environ
     ],
 )
 def test_a_program(browser, child_environment, tmp_path, name, code, kind):
-    with program(tmp_path, code, child_environment()) as process:
-        options = [str(process.pid), "--interval=0.25", "--hang-seconds=2"]
-        with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
-            browser.get(f"http://{target}/")
-            is_shown(browser, kind)
-            keep(browser, name)
+    with shown(browser, child_environment, tmp_path, code, "--hang-seconds=2"):
+        is_shown(browser, kind)
+        keep(browser, name)
 
 
 def test_a_program_that_is_killed(browser, child_environment, tmp_path):
-    with program(tmp_path, BLOCKED, child_environment()) as process:
-        options = [str(process.pid), "--interval=0.25"]
-        with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
-            browser.get(f"http://{target}/")
-            wait_for(browser, "document.querySelector('.uplot')")
-            process.kill()
-            is_shown(browser, "killed")
-            who = browser.find_element("id", "who").text
-            keep(browser, "killed")
+    with shown(browser, child_environment, tmp_path, BLOCKED) as (process, _):
+        wait_for(browser, "document.querySelector('.uplot')")
+        process.kill()
+        is_shown(browser, "killed")
+        who = browser.find_element("id", "who").text
+        keep(browser, "killed")
 
     assert who == f"train.py, pid {process.pid}"
 
 
 def test_a_lost_connection(browser, child_environment, tmp_path):
-    with program(tmp_path, DEVICE_BOUND, child_environment()) as process:
-        options = [str(process.pid), "--interval=0.25"]
-        with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (
-            service,
-            target,
-        ):
-            browser.get(f"http://{target}/")
-            is_shown(browser, "device-bound")
-            service.terminate()
-            service.wait()
-            wait_for(browser, "document.body.dataset.feed === 'lost'")
-            browser.get_log("browser")  # of requests that nobody answers
-            wait_for(browser, "/ are 2 s old/.test(document.body.textContent)")
-            keep_lost(browser)
-
-
-def keep_lost(browser) -> None:
-    save_picture(browser, "lost")
-    assert (violations(browser), overflowing(browser)) == ([], [])
+    with shown(browser, child_environment, tmp_path, DEVICE_BOUND) as (_, service):
+        is_shown(browser, "device-bound")
+        service.terminate()
+        service.wait()
+        wait_for(browser, "document.body.dataset.feed === 'lost'")
+        browser.get_log("browser")  # of requests that nobody answers
+        wait_for(browser, "/ are 2 s old/.test(document.body.textContent)")
+        save_picture(browser, "lost")
+        assert (violations(browser), overflowing(browser)) == ([], [])
 
 
 def test_eight_ranks_with_a_straggler(browser, write_segment, ghost, tmp_path_factory):

@@ -7,7 +7,7 @@ import signal
 import urllib.request
 
 import pytest
-from prometheus_server import serving
+from prometheus_server import bearer, serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -121,10 +121,6 @@ ADMIN = [
     )
 ]
 TOKEN = "0123456789abcdef"
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("path", ADMIN)

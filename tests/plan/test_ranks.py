@@ -130,27 +130,23 @@ def test_a_collective_beside_work_is_not_exposed(planned) -> None:
         assert row["exposed_us"] == pytest.approx(seconds * 1e6, rel=0.01, abs=0.01)
 
 
-FSDP = """
-from torch.distributed.fsdp import fully_shard
+OBJECTS = """
 found, told = [None] * world, [{"seed": 3}, None]
 dist.all_gather_object(found, {"rank": rank})
 dist.broadcast_object_list(told, src=0)
 assert found == [{"rank": 0}] * world and told == [{"seed": 3}, None]
-model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(3)]).npu()
-for layer in model:
+"""
+FSDP = """
+from torch.distributed.fsdp import fully_shard
+for layer in (*model, model):
     fully_shard(layer)
-fully_shard(model)
-optimizer = torch.optim.AdamW(model.parameters(), 0.1)
-x = torch.ones(4096, 256, device="npu")
-while True:
-    optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
 """
 
 
 def test_fsdp_and_objects(planned) -> None:
-    report = planned(JOB + FSDP, 1, "--ranks", "8", "--topology", "nvl8").report
+    model = MODEL.format(wrapped=FSDP).replace("SGD", "AdamW")
+    options = ("--ranks", "8", "--topology", "nvl8")
+    report = planned(JOB + OBJECTS + model, 1, *options).report
     # The topology is one host of 8 ranks.
     assert [row["ranks"] for row in report["ranks"]] == [1, 2, 4, 8]
     calls = {row["name"]: row["calls"] for row in report["operators"]}

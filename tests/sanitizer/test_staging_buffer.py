@@ -8,6 +8,7 @@ import torch
 from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
+from tests.races.programs import polled, until
 
 pytestmark = pytest.mark.npu_races("half of the programs do")
 
@@ -38,15 +39,6 @@ WAIT = "torch.npu.synchronize()"
 def queued(stream, to, source):
     with torch.npu.stream(stream):
         to.copy_(source, non_blocking=True)
-
-
-async def until(done):
-    await done
-
-
-def polled(done):
-    while not done.query():
-        pass
 
 
 def program(copy=COPY, order="", write=WRITE, later=WAIT, taken="h.numpy()", made=""):

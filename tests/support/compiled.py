@@ -4,8 +4,17 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    """Start a test with no compiled code, so that none recompiles for another."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def clones(arguments: Any, device: str, grad: bool = True) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from npu_dispatch import _C
@@ -35,16 +35,20 @@ def waiting() -> int:
 
 
 @contextlib.contextmanager
-def released_when_waiting(reason: str, gate: threading.Event) -> Iterator[None]:
-    """Within it, set the gate when a thread waits for that reason."""
-    reader = StatsReader(Path(_C.segment_path()))
+def when_waiting(reason: str, act: Callable[[], None]) -> Iterator[None]:
+    """Within it, call a function once a thread waits for that reason."""
 
-    def release() -> None:
-        while not any(wait.reason == reason for wait in reader.open_waits()):
-            pass
-        gate.set()
+    def look() -> None:
+        until_waiting(reason)
+        act()
 
-    thread = threading.Thread(target=release)
+    thread = threading.Thread(target=look)
     thread.start()
     yield
     thread.join()
+
+
+def released_when_waiting(
+    reason: str, gate: threading.Event
+) -> contextlib.AbstractContextManager[None]:
+    return when_waiting(reason, gate.set)

@@ -77,6 +77,11 @@ def promtool_case(
     }
 
 
+def bearer(token: str) -> dict[str, str]:
+    """Return the header that names a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]

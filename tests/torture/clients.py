@@ -11,11 +11,14 @@ import random
 import signal
 import sys
 import time
+from asyncio import StreamReader as Reader, StreamWriter as Writer
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from tests.torture import part
 
+Visit = Callable[[Reader, Writer], Awaitable[object]]
 SILENT = 400
 TOKEN = "torture-" + "t" * 24
 HOSTS = (
@@ -61,15 +64,12 @@ class Clients:
         self.refused: list[str] = []
         self.end = 0.0
 
-    def _open(self) -> Any:
-        return asyncio.open_connection("127.0.0.1", self.port)
-
     async def livez(self) -> None:
         """Ask, as whoever restarts the service does, and time the answer."""
         while time.monotonic() < self.end:
             began = time.monotonic()
             try:
-                reader, writer = await self._open()
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 line = await asyncio.wait_for(reader.readline(), 30)
                 writer.close()
@@ -82,63 +82,51 @@ class Clients:
                 self.refused.append(line.decode(errors="replace").strip())
             await asyncio.sleep(0.05)
 
-    async def scrape(self) -> None:
+    async def again(self, visit: Visit, pause: float = 0) -> None:
+        """Connect until the end, and count the visits that are answered."""
+        while time.monotonic() < self.end:
+            with contextlib.suppress(OSError, TimeoutError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                with contextlib.closing(writer):
+                    if await visit(reader, writer):
+                        self.answers[visit.__name__] += 1
+            await asyncio.sleep(pause)
+
+    async def scrapes(self, reader: Reader, writer: Writer) -> bool:
         ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
-        ask += TOKEN.encode() + b"\r\nConnection: close\r\n\r\n"
-        while time.monotonic() < self.end:
-            with contextlib.suppress(OSError, TimeoutError):
-                reader, writer = await self._open()
-                writer.write(ask)
-                text = await asyncio.wait_for(reader.read(), 30)
-                writer.close()
-                self.answers["scrapes"] += text.startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.02)
+        writer.write(ask + TOKEN.encode() + b"\r\nConnection: close\r\n\r\n")
+        text = await asyncio.wait_for(reader.read(), 30)
+        return text.startswith(b"HTTP/1.1 200")
 
-    async def slow(self) -> None:
+    async def slow(self, reader: Reader, writer: Writer) -> bytes:
         """Send a byte now and then, and read as slowly."""
-        while time.monotonic() < self.end:
-            with contextlib.suppress(OSError):
-                reader, writer = await self._open()
-                for byte in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n":
-                    writer.write(bytes([byte]))
-                    await asyncio.sleep(self.rng.random() * 0.1)
-                    if time.monotonic() > self.end:
-                        break
-                with contextlib.suppress(TimeoutError):
-                    self.answers["slow"] += bool(
-                        await asyncio.wait_for(reader.read(16), 0.5)
-                    )
-                writer.close()
+        for byte in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n":
+            writer.write(bytes([byte]))
+            await asyncio.sleep(self.rng.random() * 0.1)
+            if time.monotonic() > self.end:
+                break
+        return await asyncio.wait_for(reader.read(16), 0.5)
 
-    async def silent(self) -> None:
-        """Connect, say nothing or half a line, and stay."""
-        while time.monotonic() < self.end:
-            with contextlib.suppress(OSError):
-                reader, writer = await self._open()
-                writer.write(self.rng.choice((b"", b"GET /", b"GET / HTTP/1.1\r\nHo")))
-                with contextlib.suppress(TimeoutError):
-                    left = max(0.01, self.end - time.monotonic())
-                    await asyncio.wait_for(reader.read(), left)
-                writer.close()
-            await asyncio.sleep(0.05)
+    async def silent(self, reader: Reader, writer: Writer) -> None:
+        """Say nothing or half a line, and stay."""
+        writer.write(self.rng.choice((b"", b"GET /", b"GET / HTTP/1.1\r\nHo")))
+        left = max(0.01, self.end - time.monotonic())
+        await asyncio.wait_for(reader.read(), left)
 
-    async def malformed(self) -> None:
-        while time.monotonic() < self.end:
-            with contextlib.suppress(OSError, TimeoutError):
-                reader, writer = await self._open()
-                writer.write(_request(self.rng))
-                if self.rng.random() < 0.5:
-                    self.answers["malformed"] += bool(
-                        await asyncio.wait_for(reader.read(64), 2)
-                    )
-                writer.transport.abort()
-            await asyncio.sleep(0.01)
+    async def malformed(self, reader: Reader, writer: Writer) -> bytes:
+        writer.write(_request(self.rng))
+        answer = b""
+        if self.rng.random() < 0.5:
+            answer = await asyncio.wait_for(reader.read(64), 2)
+        writer.transport.abort()
+        return answer
 
     async def run(self, seconds: float, silent: int) -> None:
         self.end = time.monotonic() + seconds
-        crowd = [self.livez(), self.scrape(), *(self.slow() for _ in range(64))]
-        crowd += [self.malformed() for _ in range(8)]
-        crowd += [self.silent() for _ in range(silent)]
+        crowd = [self.livez(), self.again(self.scrapes, 0.02)]
+        crowd += [self.again(self.slow) for _ in range(64)]
+        crowd += [self.again(self.malformed, 0.01) for _ in range(8)]
+        crowd += [self.again(self.silent, 0.05) for _ in range(silent)]
         await asyncio.gather(*crowd)
 
 

@@ -177,27 +177,33 @@ def shuffled(data: bytes, rng: random.Random) -> bytes:
     return pickle.dumps(dump)
 
 
-def where(error: Exception) -> str:
-    """Return the line that has raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno}"
+def write(kind: str, path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    if kind == "trace" and len(data) > 1 << 20:
+        os.truncate(path, 300 << 20)  # rings that nobody used are holes
+
+
+def read(kind: str, path: Path) -> str:
+    """Read a file; return "" or what should not have come of it, and at which line."""
+    reader, refusal = READERS[kind]
+    try:
+        reader(path)
+    except refusal:
+        pass
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{frame.filename}:{frame.lineno}"
+        return f"{type(error).__name__}: {str(error)[:100]} at {at}"
+    return ""
 
 
 def attempt(kind: str, path: Path, data: bytes) -> str:
     """Give it to the reader; return "" or what should not have come of it."""
-    path.write_bytes(data)
-    if kind == "trace" and len(data) > 1 << 20:
-        os.truncate(path, 300 << 20)  # rings that nobody used are holes
-    read, refusal = READERS[kind]
+    write(kind, path, data)
     began = time.monotonic()
-    try:
-        read(path)
-    except refusal:
-        pass
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error)[:100]} at {where(error)}"
+    wrong = read(kind, path)
     took = time.monotonic() - began
-    return f"took {took:.0f} s" if took > LIMIT_S / 3 else ""
+    return wrong or (f"took {took:.0f} s" if took > LIMIT_S / 3 else "")
 
 
 def campaign(seconds: float, seed: int) -> dict[str, Any]:
@@ -209,9 +215,8 @@ def campaign(seconds: float, seed: int) -> dict[str, Any]:
         folder = Path(name)
         originals = samples(folder)
         for kind, data in originals.items():
-            assert not attempt(kind, folder / "9", data), attempt(
-                kind, folder / "9", data
-            )
+            wrong = attempt(kind, folder / "9", data)
+            assert not wrong, wrong
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             kind = rng.choice(sorted(READERS))

@@ -196,38 +196,27 @@ DESCRIPTOR(epoll_create1, (int flags), (flags))
 DESCRIPTOR(pipe2, (int to[2], int flags), (to, flags))
 #undef DESCRIPTOR
 
-// Opens a file by libc's function of that name. No disk has room for a new one.
-#define OPEN(name)                                                     \
-  int name(const char* path, int flags, ...) {                         \
-    va_list more;                                                      \
-    va_start(more, flags);                                             \
-    const mode_t mode =                                                \
-        flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;      \
-    va_end(more);                                                      \
-    using F = int (*)(const char*, int, ...);                          \
-    static const auto real = next<F>(#name);                           \
-    if (fails(kDescriptor, CALLER)) return refused();                  \
-    if (flags & O_CREAT && disk_fails(path, CALLER)) return refused(); \
-    return real(path, flags, mode);                                    \
+// Opens a file by libc's function of that name. With `disk`, a new file fails
+// as writes to a disk do.
+#define OPEN(name, takes, gives, disk)                                         \
+  int name takes {                                                             \
+    va_list more;                                                              \
+    va_start(more, flags);                                                     \
+    const mode_t mode =                                                        \
+        flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;              \
+    va_end(more);                                                              \
+    static const auto real = next<int(*) takes>(#name);                        \
+    if (fails(kDescriptor, CALLER)) return refused();                          \
+    if (disk && flags & O_CREAT && disk_fails(path, CALLER)) return refused(); \
+    return real gives;                                                         \
   }
-OPEN(open)
-OPEN(open64)
+OPEN(open, (const char* path, int flags, ...), (path, flags, mode), true)
+OPEN(open64, (const char* path, int flags, ...), (path, flags, mode), true)
+OPEN(openat, (int folder, const char* path, int flags, ...),
+     (folder, path, flags, mode), false)
+OPEN(openat64, (int folder, const char* path, int flags, ...),
+     (folder, path, flags, mode), false)
 #undef OPEN
-#define OPENAT(name)                                                     \
-  int name(int folder, const char* path, int flags, ...) {               \
-    va_list more;                                                        \
-    va_start(more, flags);                                               \
-    const mode_t mode =                                                  \
-        flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;        \
-    va_end(more);                                                        \
-    using F = int (*)(int, const char*, int, ...);                       \
-    static const auto real = next<F>(#name);                             \
-    return fails(kDescriptor, CALLER) ? refused()                        \
-                                      : real(folder, path, flags, mode); \
-  }
-OPENAT(openat)
-OPENAT(openat64)
-#undef OPENAT
 #define FOPEN(name)                                \
   FILE* name(const char* path, const char* how) {  \
     using F = FILE* (*)(const char*, const char*); \

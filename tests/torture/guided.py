@@ -7,6 +7,7 @@ finding does not end it: each place is told once.
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -19,7 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-KINDS = ("segment", "collectives", "trace", "dump")
+KINDS = {  # and the file that is read
+    "segment": "segment",
+    "collectives": "segment",
+    "trace": "trace",
+    "dump": "dump",
+}
 LIMIT_BYTES = 4 << 30
 EDIT = struct.Struct("<BIQ")  # size, place, value
 MOST_EDITS = 16
@@ -33,9 +39,7 @@ class Target:
         from npu_dispatch.observe.segment.layout import EXTENSION_AT
         from tests.torture import damaged_files
 
-        name = "segment" if kind == "collectives" else kind
-        self.read, self.refusal = damaged_files.READERS[name]
-        self.where = damaged_files.where
+        self.read = functools.partial(damaged_files.read, KINDS[kind])
         self.path, self.findings, self.kind = path, findings, kind
         self.known: set[str] = set()
         data = path.read_bytes()
@@ -69,17 +73,13 @@ class Target:
             os.pwrite(self.file, self.words[at], at)
 
     def _try(self, data: bytes) -> None:
-        try:
-            self.read(self.path)
-        except self.refusal:
-            pass
-        except Exception as error:
-            told = f"{type(error).__name__} at {self.where(error)}"
-            if told not in self.known:
-                self.known.add(told)
-                found = {"what": f"{told}: {str(error)[:100]}", "input": data.hex()}
-                with self.findings.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
+        wrong = self.read(self.path)
+        place = wrong.rpartition(" at ")[2]
+        if wrong and place not in self.known:
+            self.known.add(place)
+            with self.findings.open("a") as file:
+                found = {"what": wrong, "input": data.hex()}
+                file.write(json.dumps(found) + "\n")
 
 
 def fuzz(kind: str, path: Path, findings: Path, options: list[str]) -> None:
@@ -102,13 +102,9 @@ def campaign(kind: str, seconds: int, seed: int, corpus: Path) -> dict[str, Any]
     corpus.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = Path(name)
-        data = damaged_files.samples(folder)[
-            "segment" if kind == "collectives" else kind
-        ]
+        data = damaged_files.samples(folder)[KINDS[kind]]
         path, findings = folder / "9", folder / "findings"
-        path.write_bytes(data)
-        if kind == "trace":
-            os.truncate(path, 300 << 20)  # rings that nobody used are holes
+        damaged_files.write(kind, path, data)
         # What it begins with; from nothing it would take long to make an edit.
         rng = random.Random(seed)
         for number in range(16):

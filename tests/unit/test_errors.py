@@ -100,12 +100,6 @@ def test_a_stream_that_waited_names_what_failed_first_and_its_line(hops):
         torch.npu.clear_error(stream)
 
 
-@pytest.fixture
-def healthy():
-    yield
-    torch.npu.reset_device()
-
-
 def bad_inputs():
     # No fixture: pytest would keep it until the leaks have been looked for.
     weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
@@ -118,7 +112,7 @@ def line_here(offset: int) -> str:
     return f"{__file__}:{frame.f_lineno + offset} in {frame.f_code.co_qualname}"
 
 
-def test_the_exception_names_the_launching_line(healthy):
+def test_the_exception_names_the_launching_line(reset):
     weight, index = bad_inputs()
     expected = line_here(1)
     F.embedding(index, weight)
@@ -141,7 +135,7 @@ def test_the_exception_names_the_launching_line(healthy):
     assert not error.forward_stack
 
 
-def test_each_line_of_a_loop_is_its_own(healthy):
+def test_each_line_of_a_loop_is_its_own(reset):
     weight, index = bad_inputs()
     good = torch.tensor([1]).npu()
     with Held():  # a stream that has failed takes no more work
@@ -167,7 +161,7 @@ class FailsInBackward(torch.autograd.Function):
         return gradient, None, None
 
 
-def test_a_backward_task_names_its_forward_line(healthy):
+def test_a_backward_task_names_its_forward_line(reset):
     x = torch.rand(4, 4).npu().requires_grad_()
     bad = bad_inputs()
     expected = line_here(1)
@@ -187,7 +181,7 @@ def test_a_backward_task_names_its_forward_line(healthy):
     )
 
 
-def test_another_thread_has_its_own_stack(healthy):
+def test_another_thread_has_its_own_stack(reset):
     weight, index = bad_inputs()
 
     def worker():
@@ -252,7 +246,7 @@ def test_code_that_is_gone_keeps_its_stack():
     assert lines == {f"gone_{i}.py:3 in f" for i in range(20)}
 
 
-def test_a_reset_device_works_again(healthy):
+def test_a_reset_device_works_again(reset):
     weight, index = bad_inputs()
     stream = torch.npu.Stream()
     with torch.npu.stream(stream):

@@ -121,12 +121,6 @@ def test_each_kind_of_stream_waits_for_each_kind_of_event(kind: str, generic: bo
     assert y.tolist() == [1, 1, 1, 1]
 
 
-@pytest.fixture
-def reset():
-    yield
-    torch.npu.reset_device()
-
-
 def fail(stream: torch.npu.Stream) -> None:
     with torch.npu.stream(stream):
         torch.ones(4).npu()[torch.tensor([9999]).npu()]

@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.ecosystem.both import numbers
+
 aten = torch.ops.aten
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def sobol(*parts: str) -> Any:

@@ -1,20 +1,18 @@
 """A wait that ends early leaves what was queued, and its memory, as it is."""
 
 import contextlib
+import functools
 import gc
 import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy
 import pytest
 import torch
 from held_stream import Held
-
-from npu_dispatch import _C
-from npu_dispatch.observe.segment import StatsReader
+from open_waits import when_waiting
 
 
 @contextlib.contextmanager
@@ -31,18 +29,11 @@ def launches_whose_wait_is_refused() -> Iterator[None]:
 @contextlib.contextmanager
 def interrupted_when_waiting(reason: str) -> Iterator[None]:
     """Send this thread Ctrl-C once it waits for that reason."""
-    reader, target = StatsReader(Path(_C.segment_path())), threading.get_ident()
-
-    def interrupt() -> None:
-        while not any(wait.reason == reason for wait in reader.open_waits()):
-            pass
-        signal.pthread_kill(target, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    interrupt = functools.partial(
+        signal.pthread_kill, threading.get_ident(), signal.SIGINT
+    )
+    with when_waiting(reason, interrupt), pytest.raises(KeyboardInterrupt):
         yield
-    thread.join()
 
 
 def test_an_event_is_recorded_without_a_wait():

@@ -272,7 +272,8 @@ print(seen)
     assert python(program).stdout == "[4, 4, 4, 3, 3, 3]\n"
 
 
-# A gradient is summed in parts, one for each thread.
+# A gradient is summed in parts, one for each thread. From the second on it uses buffers
+# that were kept of the one before.
 GRADIENT = """
 import torch
 import torch.nn.functional as F

@@ -11,11 +11,7 @@ from open_waits import released_when_waiting
 from npu_dispatch import _C
 from tests.ecosystem.both import in_threads
 
-
-@pytest.fixture(autouse=True)
-def no_error_left():
-    yield
-    torch.npu.reset_device()
+pytestmark = pytest.mark.usefixtures("reset")
 
 
 def bad_index(x: torch.Tensor, index: torch.Tensor) -> None:

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.ecosystem.both import numbers
+
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -213,10 +215,6 @@ def test_the_first_large_call_of_a_kind_does_not_wait(fresh_python):
 
 
 aten = torch.ops.aten
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 QUANTIZED: list[Callable[[], Any]] = [

@@ -1,11 +1,3 @@
-"""Each test starts with no compiled code, so that none recompiles for another."""
+"""Each test starts with no compiled code."""
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+from compiled import fresh_dynamo  # noqa: F401

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import torch
-import written_for_cuda
 from torch import nn
 
 try:
@@ -18,6 +17,7 @@ except ImportError:
     torch_npu = None
 
 LIBRARY = "torch"
+UNCHANGED = "--torch-npu"
 RELATIVE = 1e-3  # products of bfloat16
 
 STEPS = 6
@@ -94,9 +94,8 @@ def profile_into(folder):
     )
 
 
-def main():
-    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(0)
+def run(device):
+    device = torch.device(device, 0)
     torch.backends.cuda.matmul.allow_tf32 = False
     model = nn.Sequential(Attention(), Attention()).to(device)
     fused = torch_npu.optim.NpuFusedAdamW if torch_npu else torch.optim.AdamW
@@ -119,10 +118,4 @@ def main():
         if running:
             running.stop()
             assert len(list(Path(folder).rglob("*.json"))) == 1
-    written_for_cuda.leave(losses, out)
-
-
-run = written_for_cuda.runner(__file__, "--torch-npu")
-
-if __name__ == "__main__":
-    main()
+    return losses, out

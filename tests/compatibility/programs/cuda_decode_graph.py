@@ -6,10 +6,10 @@ The module is chosen by torch.get_device_module(), as SGLang's runner does.
 import contextlib
 
 import torch
-import written_for_cuda
 from torch import nn
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 
 WORDS, WIDTH, BATCH, STEPS = 48, 24, 3, 12
 
@@ -39,14 +39,12 @@ class Decoder(nn.Module):
 
 
 @torch.no_grad()
-def main():
-    name = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    model = Decoder().to(name)
-    ids = torch.arange(BATCH, device=name)
-    state = torch.zeros(BATCH, WIDTH, device=name)
-    made = torch.zeros(STEPS, BATCH, dtype=torch.long, device=name)
-    place = torch.zeros(1, dtype=torch.long, device=name)
+def run(device):
+    model = Decoder().to(device)
+    ids = torch.arange(BATCH, device=device)
+    state = torch.zeros(BATCH, WIDTH, device=device)
+    made = torch.zeros(STEPS, BATCH, dtype=torch.long, device=device)
+    place = torch.zeros(1, dtype=torch.long, device=device)
 
     def step():
         nxt, after = model(ids, state)
@@ -56,8 +54,8 @@ def main():
         place.add_(1)
 
     replay = step
-    if name == "cuda":
-        module = torch.get_device_module(name)
+    if device == "cuda":
+        module = torch.get_device_module(device)
         stream, pool = module.Stream(), module.graph_pool_handle()
         kept = [t.clone() for t in (ids, state, made, place)]
         with frozen_heap():
@@ -75,10 +73,4 @@ def main():
     for _ in range(STEPS):
         replay()
     figures = [*made.flatten().tolist(), state.abs().sum().item()]
-    written_for_cuda.leave(figures, state)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return figures, state

@@ -4,10 +4,10 @@ Two networks of convolutions that train each other, written for CUDA.
 """
 
 import torch
-import written_for_cuda
 from torch import nn
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 
 
 def generator():
@@ -44,9 +44,8 @@ def start(module):
         nn.init.zeros_(module.bias)
 
 
-def main():
-    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(0)
+def run(device):
+    device = torch.device(device, 0)
     makes, judges = generator().apply(start), critic().apply(start)
     makes, judges = makes.to(device), judges.to(device)
     criterion = nn.BCELoss()
@@ -71,10 +70,4 @@ def main():
         fooled.backward()
         steps[1].step()
         losses += [on_real.item(), on_made.item(), fooled.item()]
-    written_for_cuda.leave([*losses, made.abs().mean().item()], made)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return [*losses, made.abs().mean().item()], made

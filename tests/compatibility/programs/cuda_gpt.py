@@ -9,11 +9,11 @@ import math
 
 import tiny
 import torch
-import written_for_cuda
 from torch import nn
 from torch.nn import functional as F
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 RELATIVE = 0.02
 
 WIDTH, HEADS, LENGTH, WORDS = 32, 4, 16, 64
@@ -81,9 +81,7 @@ def batch(step, device):
     return x.to(device), y.to(device)
 
 
-def main():
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(1337)
+def run(device):
     torch.backends.cuda.matmul.allow_tf32 = True
     kind = torch.bfloat16
     mixed = torch.amp.autocast(device_type=device, dtype=kind)
@@ -108,10 +106,4 @@ def main():
     model.eval()
     made = model.generate(x[:1, :4], 8)
     assert made.shape == (1, 12)
-    written_for_cuda.leave([*losses, *(1 + made).flatten().tolist()], made)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return [*losses, *(1 + made).flatten().tolist()], made

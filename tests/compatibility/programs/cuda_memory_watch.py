@@ -7,30 +7,24 @@ import pathlib
 import pickle
 import tempfile
 
+import tiny
 import torch
-import written_for_cuda
 from torch import nn
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 
 
-def steps(model, x, n=3):
+def steps(model, x):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(n):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        yield loss.item()
+    return tiny.train(optimizer, lambda: model(x).square().mean(), 3)
 
 
-def main():
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
+def run(device):
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).to(device)
     x = torch.randn(16, 32).to(device)
     if device == "cpu":
-        losses = list(steps(model, x))
+        losses = steps(model, x)
     else:
         seen = []
         file = pathlib.Path(tempfile.mkdtemp()) / "snapshot.pickle"
@@ -42,7 +36,7 @@ def main():
         torch._C._cuda_attach_out_of_memory_observer(observer)
         torch.cuda.memory._record_memory_history(max_entries=1000, stacks="python")
         torch.cuda.reset_peak_memory_stats()
-        losses = list(steps(model, x))
+        losses = steps(model, x)
         stats = torch.cuda.memory_stats()
         assert stats["allocated_bytes.all.peak"] == torch.cuda.max_memory_allocated()
         assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated() > 0
@@ -55,10 +49,4 @@ def main():
         torch.cuda.memory._record_memory_history(enabled=None)
         written = pickle.loads(file.read_bytes())
         assert written["segments"] and written["device_traces"][0]
-    written_for_cuda.leave(losses, x)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return losses, x

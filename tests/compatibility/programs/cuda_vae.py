@@ -4,12 +4,12 @@ An autoencoder of images, written for CUDA.
 """
 
 import torch
-import written_for_cuda
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 
 
 class Autoencoder(nn.Module):
@@ -27,9 +27,8 @@ class Autoencoder(nn.Module):
         return self.decoder(mean + noise * (log_variance / 2).exp()), mean, log_variance
 
 
-def main():
-    cuda = torch.cuda.is_available()
-    torch.manual_seed(0)
+def run(device):
+    cuda = device == "cuda"
     options = {"num_workers": 1, "pin_memory": True} if cuda else {}
     images = TensorDataset(torch.rand(48, 1, 12, 12), torch.randn(48, 4))
     loader = DataLoader(images, batch_size=16, **options)
@@ -54,10 +53,4 @@ def main():
             optimizer.step()
             losses.append(loss.item())
     assert losses[-1] < losses[0]
-    written_for_cuda.leave(losses, loss)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return losses, loss

@@ -4,17 +4,15 @@ Forward, backward and a capturable Adam are captured as torch's notes on graphs 
 """
 
 import torch
-import written_for_cuda
 from torch import nn
 
 LIBRARY = "torch"
+UNCHANGED = "--cuda"
 
 STEPS, WARM = 6, 3
 
 
-def main():
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
+def run(device):
     model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 4)).to(device)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(
@@ -45,20 +43,11 @@ def main():
                 step()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
+            loss = step()
         for a, b in batches:
             x.copy_(a)
             y.copy_(b)
             graph.replay()
             losses.append(loss.item())
-    written_for_cuda.leave(losses, x)
-
-
-run = written_for_cuda.runner(__file__)
-
-if __name__ == "__main__":
-    main()
+    return losses, x
