@@ -208,7 +208,7 @@ class Endpoints:
           line that it was at, and `time` and `tick` at which it was found dead.
         """
         await self._watcher.ready()
-        return JSONResponse(self._watcher.snapshot)
+        return Response(self._watcher.newest, media_type="application/json")
 
     async def pending(self, request: Request) -> Response:
         """JSON.
