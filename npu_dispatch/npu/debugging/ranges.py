@@ -22,9 +22,9 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu.streams import Stream
+from npu_dispatch.observe.segment.layout import MARK_BEGIN, MARK_END, MARK_POINT
 
 _MOST = 65536
-_BEGIN, _END, _POINT = 16, 17, 18  # csrc/observe/trace.h
 
 # Streams write their times here. The memory is never freed, and is used round robin,
 # so a stream that reaches an old mark writes into memory that is still there.
@@ -100,17 +100,21 @@ class Recorder:
     def end(self, mark: Mark) -> None:
         # First on the host: the stream may get there before this returns.
         mark.end_ns = time.monotonic_ns()
-        self._tell(mark, _END)
+        self._tell(mark, MARK_END)
         if mark.stream:
-            mark.device_slots = mark.device_slots[0], self._stamp(mark, _END)
+            mark.device_slots = mark.device_slots[0], self._stamp(mark, MARK_END)
 
     def point(self, name: str, domain: str, stream: torch.Stream | None) -> None:
-        mark = self.begin(name, domain, stream, _POINT)
+        mark = self.begin(name, domain, stream, MARK_POINT)
         mark.device_slots = mark.device_slots[0], mark.device_slots[0]
         mark.end_ns = mark.start_ns
 
     def begin(
-        self, name: str, domain: str, stream: torch.Stream | None, kind: int = _BEGIN
+        self,
+        name: str,
+        domain: str,
+        stream: torch.Stream | None,
+        kind: int = MARK_BEGIN,
     ) -> Mark:
         mark = Mark(name, domain, threading.get_native_id(), time.monotonic_ns())
         mark.number = next(self._numbers)
