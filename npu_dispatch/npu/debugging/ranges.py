@@ -159,8 +159,9 @@ class Ranges:
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._ids = itertools.count(1)
-        self._open: dict[tuple[str, int], Mark | None] = {}
+        self._lock = threading.Lock()
+        self._last = 0  # the newest number
+        self._open: dict[tuple[str, int], Mark] = {}  # of those that were wanted
 
     def _stack(self, domain: str) -> list[Mark | None]:
         stacks: dict[str, list[Mark | None]]
@@ -183,17 +184,17 @@ class Ranges:
         return len(stack)
 
     def start(self, name: str, domain: str, stream: torch.Stream | None) -> int:
-        number = next(self._ids)
-        wanted = recorder.wanted()
-        self._open[domain, number] = (
-            recorder.begin(name, domain, stream) if wanted else None
-        )
+        with self._lock:
+            self._last = number = self._last + 1
+        if recorder.wanted():
+            self._open[domain, number] = recorder.begin(name, domain, stream)
         return number
 
     def finish(self, number: int, domain: str) -> None:
-        """End a range; raises KeyError when no range has that number."""
-        mark = self._open.pop((domain, number))
-        if mark is not None:
+        """End a range; raises KeyError when no range had that number."""
+        if not 0 < number <= self._last:
+            raise KeyError(number)
+        if mark := self._open.pop((domain, number), None):
             recorder.end(mark)
 
 
