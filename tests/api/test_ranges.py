@@ -90,6 +90,18 @@ def test_nothing_is_recorded_when_off():
     assert recorder.marks() == []
 
 
+@pytest.mark.parametrize("module", [mstx, nvtx])
+def test_ranges_that_nobody_ends_are_not_kept_while_nobody_records(module, recwarn):
+    kept = (marks if module is mstx else nvtx)._ranges._open
+    before = len(kept)
+
+    numbers = [module.range_start("x") for _ in range(100)]
+
+    assert len(kept) == before and len(set(numbers)) == 100
+    module.range_end(numbers[7])
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     "call",
     [

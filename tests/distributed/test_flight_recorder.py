@@ -192,6 +192,25 @@ sys.stdin.readline()
         assert [e["failed"] for e in saved["entries"]] == [True]
 
 
+def test_a_hang_is_told_where_the_recorder_cannot_be_saved(going, tmp_path):
+    (tmp_path / "file").write_text("")
+    [process] = going(
+        """
+join()
+torch.npu.current_stream().submit(sys.stdin.readline, name="hold")
+print("ready", flush=True)
+torch.npu.synchronize()
+""",
+        1,
+        NPU_DISPATCH_WATCHDOG="1s",
+        TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "file" / "trace_"),
+    )
+
+    text = heard(process, "the flight recorder could not be saved: ")
+
+    assert "npu_dispatch: no progress for " in text and "runs hold" in text
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["stays", "ends"])
 def test_when_one_rank_fails_every_rank_saves_its_calls(going, tmp_path, ends):
     prefix = str(tmp_path / "trace_")

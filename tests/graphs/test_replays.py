@@ -7,6 +7,7 @@ import pytest
 import torch
 from counted_replays import Counted
 
+from npu_dispatch.npu.graphs import replays
 from npu_dispatch.observe.segment import StatsReader, segment_file
 from tests.ecosystem.both import in_threads
 
@@ -265,6 +266,40 @@ def test_calls_do_not_mix_where_threads_wait_for_a_place_in_the_queue(again):
         got = torch.stack(kept).cpu()
         want = torch.stack([given[i % 16] for i in range(count)]).cpu() * factor
         assert torch.equal(got, want)
+
+
+class Together:
+    """A lock that is waited for by four threads before one has it."""
+
+    def __init__(self):
+        self._all_here, self._lock = threading.Barrier(4), threading.Lock()
+
+    def __enter__(self):
+        self._all_here.wait()
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+@pytest.mark.parametrize(("sizes", "most"), [((1, 2, 3, 4), 3), ((1, 1, 1, 1), 2)])
+def test_threads_that_capture_together_keep_as_many_graphs_as_one(
+    monkeypatch, sizes, most
+):
+    monkeypatch.setattr(replays, "_MOST", 3)
+    monkeypatch.setattr(replays, "_MOST_ALIKE", 2)
+    function = Counted(lambda x: x + 1)
+    given = [torch.ones(n, device="npu") for n in sizes]
+    for n in set(sizes):
+        function(given[sizes.index(n)])  # the second call captures
+    monkeypatch.setattr(replays, "_one_capture", Together())
+    found = []
+
+    in_threads(*(lambda x=x: found.append(function(x).tolist()) for x in given))
+
+    assert sorted(found) == [[2.0] * n for n in sizes]
+    assert function.calls >= len(set(sizes)) + 4  # all have captured
+    assert sum(map(len, function._replays._graphs.values())) == most
 
 
 def test_threads_capture_and_wait_at_the_same_time():

@@ -74,3 +74,22 @@ def test_clients_in_a_loop_get_one_reading(
         first, *others = [c.get("/metrics").content for _ in range(5)]
 
     assert others == [first] * 4
+
+
+def test_scrapes_of_some_series_share_the_reading_of_all(
+    write_segment, ghost, monkeypatch: pytest.MonkeyPatch
+):
+    folder = write_segment(ghost, {})
+    scrapes = Scrapes(ServiceConfig(directory=folder, kept_seconds=3600))
+    readings, read = [], scrapes.families
+    monkeypatch.setattr(
+        scrapes, "families", lambda **how: readings.append(how) or read(**how)
+    )
+    name = "npu_dispatch_exporter_segments_stale"
+
+    some = {scrapes.answer("", names=[name])[0] for _ in range(20)}
+    whole = scrapes.answer("")[0]
+
+    assert len(readings) == 1
+    of_name = [one for one in whole.splitlines(True) if name.encode() in one]
+    assert some == {b"".join(of_name)} and len(of_name) == 3

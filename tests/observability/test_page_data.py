@@ -6,11 +6,13 @@ import asyncio
 import json
 
 import pytest
+from starlette.requests import Request
 
 from npu_dispatch.observe.judge.describe import Killed
 from npu_dispatch.observe.judge.rates import Reading
 from npu_dispatch.observe.segment.folders import SUFFIX
 from npu_dispatch.observe.segment.listing import Processes
+from npu_dispatch.observe.serve.endpoints import Endpoints
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import process_values
 from npu_dispatch.observe.serve.watcher import Watcher
@@ -47,6 +49,24 @@ def test_who_was_killed_is_remembered_with_its_name(write_segment, ghost):
     assert killed.look() == [found]
     other = Processes(directory=folder, pid=ghost + 1)
     assert Killed(other).look() == []
+
+
+def test_all_who_ask_for_the_snapshot_get_the_same_bytes(write_segment, ghost):
+    config = ServiceConfig(directory=write_segment(ghost, {}), interval=3600)
+
+    async def ask() -> tuple[bytes, bytes]:
+        watcher = Watcher(config)
+        answer = await Endpoints(config, watcher).snapshot(Request({"type": "http"}))
+        events = watcher.events()
+        await anext(events)
+        _, newest = await anext(events)
+        await watcher.close()
+        return bytes(answer.body), newest
+
+    answer, newest = asyncio.run(ask())
+
+    assert answer == newest
+    assert json.loads(answer)["processes"][0]["pid"] == ghost
 
 
 def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):

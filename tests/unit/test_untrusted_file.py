@@ -65,7 +65,7 @@ READERS = {
     "segment": (StatsReader, (StatsError, OSError)),
     "trace": (TraceFile, TraceError),
     "words": (lambda path: open_untrusted(path, writable=True), OSError),
-    "control": (lambda path: ask_launch_blocking(path, True), (StatsError, OSError)),
+    "control": (lambda path: ask_launch_blocking([path], True), (StatsError, OSError)),
 }
 
 
@@ -130,6 +130,16 @@ def test_a_segment_that_is_cut_short_is_an_error(tmp_path: Path):
             reader.devices()
         with pytest.raises(StatsError, match="expected"):
             reader.streams()
+
+
+def test_a_log_that_is_torn_ends_no_reader_of_all(monkeypatch: pytest.MonkeyPatch):
+    def torn(reader: StatsReader) -> None:
+        raise StatsError(f"{reader.path}: torn")
+
+    torch.npu.init()
+    monkeypatch.setattr(StatsReader, "collectives", torn)
+
+    assert flight_recorder.from_segments() == []
 
 
 def own_trace() -> bytearray:

@@ -22,9 +22,9 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu.streams import Stream
+from npu_dispatch.observe.segment.layout import MARK_BEGIN, MARK_END, MARK_POINT
 
 _MOST = 65536
-_BEGIN, _END, _POINT = 16, 17, 18  # csrc/observe/trace.h
 
 # Streams write their times here. The memory is never freed, and is used round robin,
 # so a stream that reaches an old mark writes into memory that is still there.
@@ -100,17 +100,21 @@ class Recorder:
     def end(self, mark: Mark) -> None:
         # First on the host: the stream may get there before this returns.
         mark.end_ns = time.monotonic_ns()
-        self._tell(mark, _END)
+        self._tell(mark, MARK_END)
         if mark.stream:
-            mark.device_slots = mark.device_slots[0], self._stamp(mark, _END)
+            mark.device_slots = mark.device_slots[0], self._stamp(mark, MARK_END)
 
     def point(self, name: str, domain: str, stream: torch.Stream | None) -> None:
-        mark = self.begin(name, domain, stream, _POINT)
+        mark = self.begin(name, domain, stream, MARK_POINT)
         mark.device_slots = mark.device_slots[0], mark.device_slots[0]
         mark.end_ns = mark.start_ns
 
     def begin(
-        self, name: str, domain: str, stream: torch.Stream | None, kind: int = _BEGIN
+        self,
+        name: str,
+        domain: str,
+        stream: torch.Stream | None,
+        kind: int = MARK_BEGIN,
     ) -> Mark:
         mark = Mark(name, domain, threading.get_native_id(), time.monotonic_ns())
         mark.number = next(self._numbers)
@@ -155,8 +159,9 @@ class Ranges:
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._ids = itertools.count(1)
-        self._open: dict[tuple[str, int], Mark | None] = {}
+        self._lock = threading.Lock()
+        self._last = 0  # the newest number
+        self._open: dict[tuple[str, int], Mark] = {}  # of those that were wanted
 
     def _stack(self, domain: str) -> list[Mark | None]:
         stacks: dict[str, list[Mark | None]]
@@ -179,17 +184,17 @@ class Ranges:
         return len(stack)
 
     def start(self, name: str, domain: str, stream: torch.Stream | None) -> int:
-        number = next(self._ids)
-        wanted = recorder.wanted()
-        self._open[domain, number] = (
-            recorder.begin(name, domain, stream) if wanted else None
-        )
+        with self._lock:
+            self._last = number = self._last + 1
+        if recorder.wanted():
+            self._open[domain, number] = recorder.begin(name, domain, stream)
         return number
 
     def finish(self, number: int, domain: str) -> None:
-        """End a range; raises KeyError when no range has that number."""
-        mark = self._open.pop((domain, number))
-        if mark is not None:
+        """End a range; raises KeyError when no range had that number."""
+        if not 0 < number <= self._last:
+            raise KeyError(number)
+        if mark := self._open.pop((domain, number), None):
             recorder.end(mark)
 
 

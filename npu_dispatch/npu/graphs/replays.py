@@ -144,11 +144,13 @@ class Replays:
             self._failed(error)
             return self._function(inputs)
         self._failures = 0
-        results = made(inputs)
         with self._changes:
-            self._graphs.setdefault(shape, []).insert(0, (key, made))
-            self._graphs.move_to_end(shape)
-        # None: another thread has captured meanwhile, and holds what this overwrites.
+            # Other threads may have captured meanwhile, for the same room.
+            if self._make_room(key, shape, inputs):
+                self._graphs.setdefault(shape, []).insert(0, (key, made))
+                self._graphs.move_to_end(shape)
+        results = made(inputs)
+        # None: another thread has replayed it, and holds what this overwrites.
         return self._function(inputs) if results is None else results
 
     def _known(self, key: Any) -> bool:
@@ -162,11 +164,11 @@ class Replays:
 
     def _make_room(self, key: Any, shape: Any, inputs: list[Any]) -> bool:
         """Return whether to capture; give up the graph that is needed least."""
-        if self._failures == _MOST_FAILURES:
+        if self._failures >= _MOST_FAILURES:
             return False
         graphs = self._graphs.get(shape, [])
         alike = [entry for entry in graphs if entry[0] == key]
-        if len(alike) == _MOST_ALIKE:
+        while len(alike) >= _MOST_ALIKE:
             moved = [entry for entry in alike if not entry[1].reads(inputs)]
             if not moved:
                 self._say(
@@ -175,7 +177,8 @@ class Replays:
                 )
                 return False
             graphs.remove(moved[-1])
-        elif sum(map(len, self._graphs.values())) == _MOST:
+            alike.remove(moved[-1])
+        while sum(map(len, self._graphs.values())) >= _MOST:
             oldest, others = next(iter(self._graphs.items()))
             others.pop()
             if not others:

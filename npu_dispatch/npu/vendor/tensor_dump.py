@@ -44,7 +44,7 @@ class _Dump(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.path, self.operators = path, operators
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("a")
+        self.file = path.open("a", buffering=1)  # a crash loses no line
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None

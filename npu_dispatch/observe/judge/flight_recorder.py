@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from npu_dispatch.observe.judge.calls import Dump, Seen, SeenStream, rank_of
-from npu_dispatch.observe.segment import StatsReader
+from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.collectives import (
     LoggedCollective,
     LoggedTensor,
@@ -198,11 +198,13 @@ def from_segments() -> list[Dump]:
     dumps = []
     with Processes() as processes:
         for view in processes.refresh():
-            if dump := dump_of(view.reader):
-                # In values that a file can hold.
-                seen = seen_of(view, unix_offset_ns())._asdict()
-                seen["streams"] = [one._asdict() for one in seen["streams"]]
-                dumps.append(dump | {"process": seen})
+            # A segment that is torn must not hide those of other processes.
+            with contextlib.suppress(OSError, StatsError):
+                if dump := dump_of(view.reader):
+                    # In values that a file can hold.
+                    seen = seen_of(view, unix_offset_ns())._asdict()
+                    seen["streams"] = [one._asdict() for one in seen["streams"]]
+                    dumps.append(dump | {"process": seen})
     return dumps
 
 

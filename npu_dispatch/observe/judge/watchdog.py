@@ -40,9 +40,13 @@ def _told(view: ProcessView, why: str) -> str:
     from npu_dispatch.observe.judge import flight_recorder, rank_verdict
 
     job, prefix = _job(view.info.pid), Config.read().flight_recorder_file
+    lines = [why, *dump_lines(view), *rank_verdict.report(job)]
     if job and prefix:
-        flight_recorder.save(job[0], prefix)
-    return "\n".join([why, *dump_lines(view), *rank_verdict.report(job)])
+        try:
+            flight_recorder.save(job[0], prefix)
+        except OSError as error:
+            lines.append(f"the flight recorder could not be saved: {error}")
+    return "\n".join(lines)
 
 
 def _slowness(pid: int) -> str:

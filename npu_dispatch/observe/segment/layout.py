@@ -63,6 +63,8 @@ ERROR_CODES = (
 # times as many.
 SAMPLE_PERIOD = 16
 STREAM_STATES = ("unused", "running", "failed")
+# A trace's marks, in csrc/observe/trace.h: a range's ends, and a moment by itself.
+MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 
 DEVICES, STREAMS, NAMES, SITES, OPEN_WAITS = 64, 256, 1024, 8192, 64
 DEPTH_BUCKETS, TIME_BUCKETS = 16, 156

@@ -11,7 +11,8 @@ import functools
 import struct
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,20 @@ from npu_dispatch.observe.judge.describe import dump_lines
 from npu_dispatch.observe.segment import StatsError, StatsReader
 from npu_dispatch.observe.segment.layout import OFFSETS
 from npu_dispatch.observe.segment.listing import ProcessView
+from npu_dispatch.observe.segment.system import is_here
 from npu_dispatch.observe.segment.untrusted_file import UntrustedFile
 from npu_dispatch.observe.serve.access import check_admin
 from npu_dispatch.observe.serve.options import ServiceConfig
 from npu_dispatch.observe.serve.snapshot import pending_tasks, stacks
 from npu_dispatch.observe.serve.telemetry import ROUTE
 from npu_dispatch.observe.serve.watcher import Watcher
-from npu_dispatch.observe.trace.trace import NotRecordingError, of_past, save
-from npu_dispatch.observe.trace.trace_file import TraceError, TraceFile
+from npu_dispatch.observe.trace.trace import (
+    NotRecordingError,
+    of_past,
+    open_files,
+    save,
+)
+from npu_dispatch.observe.trace.trace_file import TraceError
 
 _PAGE = Path(__file__).parent / "page"
 _STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
@@ -208,7 +215,7 @@ class Endpoints:
           line that it was at, and `time` and `tick` at which it was found dead.
         """
         await self._watcher.ready()
-        return JSONResponse(self._watcher.snapshot)
+        return Response(self._watcher.newest, media_type="application/json")
 
     async def pending(self, request: Request) -> Response:
         """JSON.
@@ -349,7 +356,7 @@ class Endpoints:
             raise HTTPException(400, f"format: expected one of {expected}")
         if not 0 < seconds <= _MAX_TRACE_S:
             raise HTTPException(400, f"seconds: expected up to {_MAX_TRACE_S:g}")
-        pids = [view.info.pid for view in views]
+        pids = _numbers(views)
         if self._tracing.locked():
             raise HTTPException(503, "another trace is being written")
         async with self._tracing:
@@ -402,16 +409,16 @@ class Endpoints:
             schema: {type: string, enum: [start, stop]}
           - $ref: "#/components/parameters/process"
         """
-        views = await self._asked(request)
+        pids = _numbers(await self._asked(request))
         wanted = _switch(request, on="start", off="stop")
-        pids = [view.info.pid for view in views]
         try:
-            for pid in pids:
-                with TraceFile.of_process(pid) as file:
+            with ExitStack() as stack:
+                files = open_files(pids, stack)
+                for file in files:
                     file.wanted = wanted
         except TraceError as error:
             raise HTTPException(404, str(error)) from None
-        return JSONResponse([{"pid": pid, "tracing": wanted} for pid in pids])
+        return JSONResponse([{"pid": file.pid, "tracing": wanted} for file in files])
 
     async def launch_blocking(self, request: Request) -> Response:
         """JSON.
@@ -429,16 +436,16 @@ class Endpoints:
         """
         views = await self._asked(request)
         wanted = _switch(request, on="on", off="off")
-        asked = []
-        for view in views:
-            try:
-                ask_launch_blocking(view.reader.path, wanted)
-            except FileNotFoundError:
-                continue  # it has just ended
-            except (OSError, StatsError) as error:  # another user's, or just gone
-                raise HTTPException(403, str(error)) from None
-            asked.append({"pid": view.info.pid, "launch_blocking": wanted})
-        return JSONResponse(asked)
+        try:
+            asked = ask_launch_blocking([view.reader.path for view in views], wanted)
+        except (OSError, StatsError) as error:  # another user's
+            raise HTTPException(403, str(error)) from None
+        answer = [
+            {"pid": view.info.pid, "launch_blocking": wanted}
+            for view in views
+            if view.reader.path in asked
+        ]
+        return JSONResponse(answer)
 
 
 def _switch(request: Request, *, on: str, off: str) -> bool:
@@ -448,9 +455,18 @@ def _switch(request: Request, *, on: str, off: str) -> bool:
     return bool(found == on)
 
 
+def _numbers(views: Sequence[ProcessView]) -> list[int]:
+    """Return the numbers of those in this namespace; elsewhere they name others."""
+    found = [view.info.pid for view in views if is_here(view.info.pid_namespace)]
+    if not found:
+        raise HTTPException(404, "another container's process is traced there only")
+    return found
+
+
 def _trace(pids: list[int], seconds: float, form: str) -> bytes:
     """Return a trace file of the past."""
-    found = [of_past(pid, seconds) for pid in pids]
+    with ExitStack() as stack:
+        found = [of_past(file.pid, seconds) for file in open_files(pids, stack)]
     with tempfile.TemporaryDirectory(prefix="npu_trace-") as folder:
         file = Path(folder) / f"trace{_TRACE_TYPES[form][1]}"
         for _ in save(found, file):
@@ -458,12 +474,20 @@ def _trace(pids: list[int], seconds: float, form: str) -> bytes:
         return file.read_bytes()
 
 
-def ask_launch_blocking(segment: Path, wanted: bool) -> None:
-    """Ask a process to wait for each task it launches, or not to.
+def ask_launch_blocking(segments: Sequence[Path], wanted: bool) -> list[Path]:
+    """Ask processes to wait for each task they launch, or not to.
 
-    The process notices within 16 tasks of any of its streams.
+    Returns the segments of those that have not ended. None is asked where one may not
+    be. A process notices within 16 tasks of any of its streams.
     """
-    StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    with UntrustedFile(segment, writable=True) as file:
-        file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
+    files: list[UntrustedFile] = []
+    with ExitStack() as stack:
+        for segment in segments:
+            with suppress(FileNotFoundError):
+                StatsReader(segment).close()  # raises StatsError for another layout
+                file = UntrustedFile(segment, writable=True)
+                files.append(stack.enter_context(file))
+        for file in files:
+            file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
+    return [file.path for file in files]

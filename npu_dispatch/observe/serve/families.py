@@ -6,6 +6,7 @@ of a second. Answers over HTTP are kept for a second.
 
 from __future__ import annotations
 
+import copy
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,16 +122,19 @@ class Format(NamedTuple):
     open_metrics: bool  # with exemplars
 
     @property
-    def text_kind(self) -> tuple[bool, str]:
-        """What the text depends on: one of a few, whatever version is asked for."""
-        escaping = self.content_type.partition("escaping=")[2]
-        return self.open_metrics, escaping
+    def escaping(self) -> str:
+        """How names are escaped: one of a few ways, whatever version is asked for."""
+        return self.content_type.partition("escaping=")[2]
 
     def text(self, metrics: Sequence[Metric], names: Sequence[str] = ()) -> bytes:
         """Return the metrics as text; `names`: only series of these names."""
-        for metric in metrics if names else ():
-            metric.samples = [s for s in metric.samples if s.name in names]
-        shown = [metric for metric in metrics if metric.samples]
+        shown = []
+        for metric in metrics:
+            if names:  # others show the same metric
+                metric = copy.copy(metric)
+                metric.samples = [s for s in metric.samples if s.name in names]
+            if metric.samples:
+                shown.append(metric)
         return self.encode(SimpleNamespace(collect=lambda: shown))
 
 

@@ -84,8 +84,9 @@ class Scrapes:
         # By the open segment: a program that replaces itself counts from zero.
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
         self._answering = threading.Lock()  # guards these
-        # By Format.text_kind: the moment and the text.
-        self._answers: dict[tuple[bool, str], tuple[float, bytes]] = {}
+        # By Format.open_metrics: the moment, what was read, and texts of all of it by
+        # Format.escaping.
+        self._kept: dict[bool, tuple[float, list[Metric], dict[str, bytes]]] = {}
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[Processes]:
@@ -146,20 +147,19 @@ class Scrapes:
     ) -> tuple[bytes, str]:
         """Return body and content type for an Accept header, with more() added.
 
-        An answer is given again for a second, so that a client in a loop takes no more
+        A reading is shown again for a second, so that a client in a loop takes no more
         of this machine than a scraper. `names`: only series of these names.
         """
         form = format_for(accept)
-        if names:
-            found = self.families(exemplars=form.open_metrics)
-            return form.text([*found, *more()], names), form.content_type
         with self._answering:
-            at, text = self._answers.get(form.text_kind, (-math.inf, b""))
+            at, found, texts = self._kept.get(form.open_metrics, (-math.inf, [], {}))
             if time.monotonic() - at >= self._config.kept_seconds:
-                at = time.monotonic()
-                found = self.families(exemplars=form.open_metrics)
-                text = form.text([*found, *more()])
-                self._answers[form.text_kind] = at, text
+                at, texts = time.monotonic(), {}
+                found = [*self.families(exemplars=form.open_metrics), *more()]
+                self._kept[form.open_metrics] = at, found, texts
+            if not names and form.escaping not in texts:
+                texts[form.escaping] = form.text(found)
+            text = form.text(found, names) if names else texts[form.escaping]
             return text, form.content_type
 
 

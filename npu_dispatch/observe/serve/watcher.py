@@ -40,7 +40,7 @@ class Watcher:
             "processes": [],
             "killed": [],
         }
-        self._newest = b""  # the snapshot as JSON
+        self.newest = json.dumps(self.snapshot).encode()  # for all who ask
         self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
         self._interval, self._hang_seconds = config.interval, config.hang_seconds
         self._past = History(_SMOOTH_S)
@@ -91,7 +91,7 @@ class Watcher:
         await asyncio.to_thread(self._look)
         async with self._news:
             self._number += 1
-            self._newest = json.dumps(self.snapshot).encode()
+            self.newest = json.dumps(self.snapshot).encode()
             tick = self.snapshot["tick"]
             if not self._history or tick - self._history[-1][0] >= _APART_S:
                 kept = json.dumps(point(self.snapshot)).encode()
@@ -122,7 +122,7 @@ class Watcher:
         """Yield the history, the newest snapshot, then each new one, until close()."""
         await self.ready()
         number = self._number
-        now, newest = self.snapshot["tick"], self._newest
+        now, newest = self.snapshot["tick"], self.newest
         past = [data for tick, data in self._history if tick < now]
         yield "history", b"[" + b",".join(past) + b"]"
         yield "snapshot", newest
@@ -134,7 +134,7 @@ class Watcher:
                 if self._closed.is_set():
                     return
                 number = self._number
-                data = self._newest
+                data = self.newest
             yield "snapshot", data
 
     async def close(self) -> None:

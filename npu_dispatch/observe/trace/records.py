@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from npu_dispatch.observe.segment.collectives import LoggedCollective, LoggedTensor
-from npu_dispatch.observe.segment.layout import CALL
+from npu_dispatch.observe.segment.layout import CALL, MARK_END, MARK_POINT
 from npu_dispatch.observe.trace import trace_file
 from npu_dispatch.observe.trace.tracks import Call, Lane, Slice, Span, StreamTrack
 
@@ -135,9 +135,9 @@ def spans_of(
         number, where, device, kind = row[:4]
         # On the host another thread may end a range.
         key = number, device, where if device >= 0 else 0
-        if kind == trace_file.MARK_POINT:
+        if kind == MARK_POINT:
             add(row, moment, moment)
-        elif kind != trace_file.MARK_END:
+        elif kind != MARK_END:
             open_ranges[key].append((moment, row))
         elif open_ranges[key]:
             began, first = open_ranges[key].pop(0)

@@ -127,32 +127,41 @@ def of_process(
     return of_processes([pid], seconds, wait=wait)[0]
 
 
+def open_files(pids: Sequence[int], stack: ExitStack) -> list[TraceFile]:
+    """Return the trace files of running processes, which `stack` closes.
+
+    Processes that have ended since they were listed are left out. Raises TraceError
+    where all have.
+    """
+    files: list[TraceFile] = []
+    ended: NoProcessError | None = None
+    for pid in pids:
+        try:
+            files.append(stack.enter_context(TraceFile.of_process(pid)))
+        except NoProcessError as error:
+            ended = error
+    if ended and not files:
+        raise ended
+    return files
+
+
 def of_processes(
     pids: Sequence[int], seconds: float, *, wait: Callable[[float], None] = time.sleep
 ) -> list[Process]:
     """Return timelines of the same `seconds` of running processes, as of_process().
 
-    Processes that have ended since they were listed are left out. Raises TraceError
-    where all have.
+    Those that have ended are left out, as by open_files().
     """
     with ExitStack() as stack:
         recorders: list[Recorder] = []
         live: list[Recorder] = []
-        ended: NoProcessError | None = None
-        for pid in pids:
-            try:
-                file = TraceFile.of_process(pid)
-            except NoProcessError as error:
-                ended = error
-                continue
-            recorder = stack.enter_context(closing(Recorder(file, segment_file(pid))))
-            recorders.append(recorder)
+        for file in open_files(pids, stack):
+            recorder = Recorder(file, segment_file(file.pid))
+            recorders.append(stack.enter_context(closing(recorder)))
             if file.followed or not file.wanted:
                 live.append(recorder)
                 file.follow()
                 stack.callback(file.leave)
-        if ended and not recorders:
-            raise ended
         end = time.monotonic() + seconds
         while live and (left := end - time.monotonic()) > 0:
             wait(min(_POLL_S, left))

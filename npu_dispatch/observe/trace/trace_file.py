@@ -22,8 +22,6 @@ from npu_dispatch.observe.segment.system import lives
 from npu_dispatch.observe.segment.untrusted_file import Closed, UntrustedFile
 
 KINDS = ("kernel", "wait", "record", "program")
-# Kinds of marks: a range's ends, and a moment by itself.
-MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 OUTCOMES = ("done", "failed", "dropped")
 
 _VERSION = 5
