@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -125,6 +127,31 @@ def count_step(optimizer: torch.optim.Optimizer) -> None:
     """Tell those who count steps that a replay has taken one."""
     for hook in list(optimizers._global_optimizer_post_hooks.values()):
         hook(optimizer, (), {})
+
+
+@contextlib.contextmanager
+def all_ways_compared() -> Iterator[None]:
+    """Let what Dynamo compiles meanwhile compare each two ways to one object.
+
+    Dynamo's guards compare them if both begin at an argument or both at a global
+    variable. A step's model is an argument, and its loss may find a parameter of the
+    model in a global variable, which may get another one.
+    """
+    from torch._dynamo import convert_frame, guards, variables
+
+    builder: Any = variables.builder
+
+    def compare(source: Any, known: Any) -> Any:
+        if known is None or known == source:
+            return None
+        return functools.partial(guards.GuardBuilder.DUPLICATE_INPUT, source_b=known)
+
+    with convert_frame.compile_lock:  # nobody else compiles
+        before, builder.make_dupe_guard = builder.make_dupe_guard, compare
+        try:
+            yield
+        finally:
+            builder.make_dupe_guard = before
 
 
 # Where Watched looks. Dynamo writes L['training'] for what it compiles.

@@ -399,7 +399,10 @@ class CompiledStep:
                 torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
                 torch._dynamo.config.patch(recompile_limit=limit, **_FOR_CONSTANTS),
             ):
-                with contextlib.suppress(_CompiledError):
+                with (
+                    depends.all_ways_compared(),
+                    contextlib.suppress(_CompiledError),
+                ):
                     forward(args, kwargs)
                 # Other threads may wait for their own work.
                 with npu.graph(graph, self._pool, capture_error_mode="thread_local"):

@@ -147,21 +147,33 @@ def test_a_dict_may_get_another_parameter():
     both.compare(3)
 
 
-def test_the_loss_may_read_another_parameter():
-    (theirs, _), (ours, optimizer) = twins(classifier(), "SGD", lr=0.0)
-    penalised: dict[str, torch.Tensor] = {}
+penalised: dict[str, torch.Tensor] = {}
 
-    def loss_fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(x, y) + penalised["w"].square().sum()
 
+@pytest.mark.parametrize("where", ["closure", "global"])
+def test_the_loss_may_read_another_parameter(where):
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+    (theirs, _), (ours, optimizer) = twins(model, "SGD", lr=0.0)
+    mine: dict[str, torch.Tensor] = {}
+
+    def loss_of_closure(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(x, y) + mine["w"].square().sum()
+
+    def loss_of_global(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(x, y) + penalised["w"].square().sum()
+
+    found, loss_fn = mine, loss_of_closure
+    if where == "global":
+        found, loss_fn = penalised, loss_of_global
     step = npu_dispatch.compile_step(ours, optimizer, loss_fn, backend="eager")
-    for layer in (0, 3, 0):
-        for x, y in batches(5):
-            x, y = x.npu(), y.npu()
-            penalised["w"] = theirs[layer].weight
+    x, y = torch.randn(4, 6).npu(), torch.randn(4, 6).npu()
+    for layer in (0, 2, 0):
+        for _ in range(5):
+            found["w"] = theirs[layer].weight
             want = loss_fn(theirs(x), y).item()
-            penalised["w"] = ours[layer].weight
+            found["w"] = ours[layer].weight
             assert step(x, y).item() == pytest.approx(want, rel=1e-4)
+    penalised.clear()
     assert (step.reason, step.captures) == (None, 3)
 
 
