@@ -51,9 +51,13 @@ def make(peer: Peer, case: str) -> Call:
 
 
 def ratios(times: dict[str, Times]) -> dict[str, float]:
-    """Return the time of each peer over cpu's, and of both that are compiled."""
+    """Return the time of each peer over cpu's, of both that are compiled, and of
+    compiled over eager on npu."""
     us = {peer: found.total for peer, found in times.items()}
     found = {f"{peer}_ratio": n / us["cpu"] for peer, n in us.items() if peer != "cpu"}
+    for peer in ("npu_compiled", REDUCED):
+        if peer in us:
+            found[f"{peer}_to_npu_ratio"] = us[peer] / us["npu"]
     if "npu_compiled" in us:
         found["to_cpu_compiled_ratio"] = us["npu_compiled"] / us["cpu_compiled"]
     return {name: round(ratio, 3) for name, ratio in found.items()}

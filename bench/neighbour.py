@@ -38,7 +38,7 @@ def make(peer: Peer, case: str) -> Call:
         return PROGRAMS[case](peer)
     if case == "encoder":
         return encoder_steps(peer, case)
-    if peer.backend:  # a transformer of two blocks
+    if case in ("compile_step", "reduce_overhead"):  # of a transformer of two blocks
         how = {"mode": "reduce-overhead"} if peer.name == REDUCED else {}
         whole = peer.name == WHOLE_STEP
         return training_step(peer, "gpt_tiny", "fused", whole=whole, **how)

@@ -22,6 +22,8 @@ enum class KernelSize : uint8_t {
 // Elements up to which a kernel is small: torch's own loops over elements stay
 // serial up to there.
 inline constexpr int64_t kSmallKernel = 32768;
+// The same for a fused loop: npu_dispatch/inductor/scheduling.py has the reason.
+inline constexpr int64_t kSmallLoop = 262144;
 
 // How many threads torch gives to a kernel that this thread launches now. A
 // task that launches others hands on what its own caller had.

@@ -43,7 +43,7 @@ int WordKernel::run(const npu_kernel* kernel, const uint64_t* words,
     for (const npu_view& view : self.views_) {
       if (!is_range(view)) continue;
       depends = true;
-      large = large || int64_t(words[view.ndim]) > kSmallKernel;
+      large = large || int64_t(words[view.ndim]) > kSmallLoop;
     }
     if (depends && !large) size = KernelSize::kSmall;
   }

@@ -19,12 +19,11 @@ from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
 from npu_dispatch.inductor.vectors import with_vectors
 
-# Kernels of so many elements or fewer are written for one thread. It is the engine's
-# kSmallKernel, up to which its own operators stay serial. In graphs, too: a step of the
-# tiny GPT takes a fifth less so than with teams from 8,192 elements on
-# (bench/compile.py), because the helpers that have pieces of products are awake and
-# the team's threads want the same core.
-_SMALL = 32768
+# Kernels of so many elements or fewer are written for one thread, because a loop needs
+# 0.15 to 0.6 ns per element, and a team that sleeps 110 us to start and end. The team's
+# threads then spin, and keep the core from the helper that has pieces of products. The
+# engine's kSmallLoop is the same for sizes that are known at the launch.
+_SMALL = 262144
 
 
 def _is_small(node: BaseSchedulerNode) -> bool:
