@@ -6,13 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import re
 import statistics
-import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +18,7 @@ from torch.utils import _pytree as pytree
 from npu_dispatch import _C, npu
 from npu_dispatch.whole_step import depends
 from npu_dispatch.whole_step.optimizer import OnDevice
+from npu_dispatch.whole_step.reasons import sentence_of, warn
 from npu_dispatch.whole_step.training import Function, Training
 
 _log = logging.getLogger(__name__)
@@ -39,7 +36,6 @@ _FOR_CONSTANTS: dict[str, Any] = {
     "side_effect_replay_policy": "error",
     "allow_rnn": True,
 }
-_NOT_THEIRS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<"
 
 
 class _RefusedError(Exception):
@@ -48,36 +44,6 @@ class _RefusedError(Exception):
 
 class _CompiledError(Exception):
     """Raised in place of running what has just been compiled."""
-
-
-def _sentence_of(error: BaseException) -> str:
-    """Return what went wrong in one line, with the user's file and line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [*lines, type(error).__name__][0]
-    if said.endswith("raised:"):  # by what Dynamo has called
-        said = " ".join(lines[:2])
-    # Dynamo's message is a title, then an explanation.
-    said += next((f": {s[12:]}" for s in lines if s.startswith("Explanation:")), "")
-    said = re.sub(r"\s+", " ", said)[:400].rstrip(" .:")
-    stacks: list[Any] = []
-    cause: BaseException | None = error
-    while cause is not None:
-        stacks.append(getattr(cause, "real_stack", None) or ())
-        cause = cause.__cause__
-    for stack in [*stacks, traceback.extract_tb(error.__traceback__)]:
-        for frame in reversed(stack):
-            if not frame.filename.startswith(_NOT_THEIRS):
-                known = frame.filename in said
-                return said if known else f"{said} ({frame.filename}:{frame.lineno})"
-    return said
-
-
-def _warn(text: str) -> None:
-    """Warn at the line that has called this package."""
-    depth, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_THEIRS):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(text, stacklevel=depth)
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
@@ -240,7 +206,7 @@ class CompiledStep:
                 self._programs[key] = program
             elif not self._reported:
                 self._reported = True
-                _warn(
+                warn(
                     f"compile_step keeps {most} graphs, and steps of further shapes "
                     "run without one: pad the inputs, or raise max_graphs"
                 )
@@ -276,6 +242,7 @@ class CompiledStep:
             return captured[-1]
         _, fastest = min(times, key=lambda time: time[0])
         self.backend, self._backends = fastest.backend, [fastest.backend]
+        self._forwards = {self.backend: self._forwards[self.backend]}
         program.captured = [fastest]
         told = ", ".join(f"{c.backend} {ms:.3f} ms" for ms, c in times)
         _log.info("compile_step: takes backend %s (%s)", self.backend, told)
@@ -374,7 +341,7 @@ class CompiledStep:
                 is_last = backend == self._backends[-1]
                 if not program.captured and (stops_all or is_last):
                     raise
-                sentence = _sentence_of(error)
+                sentence = sentence_of(error)
                 _log.info("compile_step: goes on without %s: %s", backend, sentence)
         if not choosing and len(program.captured) == 1:
             self.backend = program.captured[0].backend
@@ -487,7 +454,7 @@ class CompiledStep:
 
     def _give_up(self, error: Exception) -> None:
         """Run the plain loop from now on."""
-        self.reason = _sentence_of(error)
+        self.reason = sentence_of(error)
         # These hold the backward graph, which holds the streams of gradients.
         traceback.clear_frames(error.__traceback__)
         self._programs.clear()
@@ -495,4 +462,4 @@ class CompiledStep:
         self._watched = None
         self._forwards.clear()
         self._optimizer.move_counts(torch.device("cpu"))
-        _warn(f"compile_step runs eagerly from now on: {self.reason}")
+        warn(f"compile_step runs eagerly from now on: {self.reason}")

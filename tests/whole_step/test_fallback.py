@@ -115,6 +115,16 @@ def test_a_result_of_an_unknown_class_is_the_callers_own():
     assert step.captures == 0
 
 
+def test_a_loss_that_is_kept_is_named():
+    both = Both()
+    data = batches(5)
+    x, y = data[0]
+    kept = F.cross_entropy(both.ours(x.npu()), y.npu())
+
+    assert "keep loss.detach()" in eagerly(both.step, data)
+    assert kept.grad_fn is not None
+
+
 def test_inputs_that_need_gradients_get_them():
     step = Both().step
     (x, y), *_ = batches(1)
