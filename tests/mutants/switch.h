@@ -36,6 +36,6 @@ struct Switch {
 inline bool npu_mutant(int number) {
   using npu_mutants::chosen_switch;
   if (chosen_switch.reached) [[unlikely]]
-    chosen_switch.reached[number] = 1;
+    __atomic_store_n(&chosen_switch.reached[number], 1, __ATOMIC_RELAXED);
   return chosen_switch.chosen == number;
 }
