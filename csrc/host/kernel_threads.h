@@ -22,7 +22,7 @@ enum class KernelSize : uint8_t {
 // Elements up to which a kernel is small: torch's own loops over elements stay
 // serial up to there.
 inline constexpr int64_t kSmallKernel = 32768;
-// The same for a fused loop: npu_dispatch/inductor/scheduling.py has the reason.
+// The same for a fused loop, as in npu_dispatch/inductor/scheduling.py.
 inline constexpr int64_t kSmallLoop = 262144;
 
 // How many threads torch gives to a kernel that this thread launches now. A
