@@ -140,14 +140,16 @@ def all_ways_compared() -> Iterator[None]:
     from torch._dynamo import convert_frame, guards, variables
 
     builder: Any = variables.builder
+    before = guards.make_dupe_guard
 
     def compare(source: Any, known: Any) -> Any:
-        if known is None or known == source:
-            return None
+        guard = before(source, known)
+        if guard or known is None or known == source:
+            return guard
         return functools.partial(guards.GuardBuilder.DUPLICATE_INPUT, source_b=known)
 
     with convert_frame.compile_lock:  # nobody else compiles
-        before, builder.make_dupe_guard = builder.make_dupe_guard, compare
+        builder.make_dupe_guard = compare
         try:
             yield
         finally:
