@@ -254,6 +254,9 @@ def word_kernel(
     parameters: list[tuple[str, int, tuple[int, ...], tuple[int, ...], bool]],
     one_thread: bool,
 ) -> Callable[..., None]: ...
+
+SMALL_LOOP: int  # fused loops of so many elements or fewer run on one thread
+
 def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor: ...

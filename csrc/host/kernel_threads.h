@@ -22,7 +22,9 @@ enum class KernelSize : uint8_t {
 // Elements up to which a kernel is small: torch's own loops over elements stay
 // serial up to there.
 inline constexpr int64_t kSmallKernel = 32768;
-// The same for a fused loop, as in npu_dispatch/inductor/scheduling.py.
+// The same for a fused loop: it needs 0.15 to 0.6 ns per element, and a team
+// that sleeps 110 us to start and end. The team's threads then spin, and keep
+// the core from the helper that has pieces of products.
 inline constexpr int64_t kSmallLoop = 262144;
 
 // How many threads torch gives to a kernel that this thread launches now. A

@@ -129,11 +129,6 @@ void each_in_vectors(RandomSeed seed, int64_t n, const Use& use) {
   for (float& each : to) each = each * deviation + mean;
 }
 
-// Whether cpu's generator gives its own first numbers: seeded_generator().
-bool is_first(RandomSeed seed) {
-  return !seed.offset && seed.seed <= UINT32_MAX;
-}
-
 bool has_no_gaps(const at::Tensor& t) {
   return t.layout() == at::kStrided && t.is_non_overlapping_and_dense() &&
          !t.is_neg() && !t.is_conj();
@@ -149,7 +144,7 @@ uint32_t bound_of(double keep) {
 }  // namespace
 
 bool fill_bernoulli(at::Tensor& out, double keep, RandomSeed seed) {
-  if (is_first(seed) || !has_no_gaps(out) || !(keep > 0)) return false;
+  if (seed.draws_as_cpu() || !has_no_gaps(out) || !(keep > 0)) return false;
   const uint32_t bound = bound_of(keep);
   const int64_t n = out.numel();
   if (out.scalar_type() == at::kBool) {
@@ -170,7 +165,8 @@ bool fill_bernoulli(at::Tensor& out, double keep, RandomSeed seed) {
 }
 
 bool fill_uniform(at::Tensor& out, double low, double high, RandomSeed seed) {
-  if (is_first(seed) || !has_no_gaps(out) || out.scalar_type() != at::kFloat)
+  if (seed.draws_as_cpu() || !has_no_gaps(out) ||
+      out.scalar_type() != at::kFloat)
     return false;
   float* const to = out.data_ptr<float>();
   const float first = float(low), width = float(high) - float(low);
@@ -188,8 +184,8 @@ bool fill_uniform(at::Tensor& out, double low, double high, RandomSeed seed) {
 
 bool fill_normal(at::Tensor& out, double mean, double deviation,
                  RandomSeed seed) {
-  if (is_first(seed) || !has_no_gaps(out) || out.scalar_type() != at::kFloat ||
-      !(deviation >= 0))
+  if (seed.draws_as_cpu() || !has_no_gaps(out) ||
+      out.scalar_type() != at::kFloat || !(deviation >= 0))
     return false;
   float* const to = out.data_ptr<float>();
   const int64_t n = out.numel();

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 
-#include "csrc/host/denormals.h"
+#include "csrc/host/kernel_cut.h"
 #include "csrc/host/kernel_size.h"
 #include "csrc/host/kernel_threads.h"
-#include "csrc/host/piece_mode.h"
-#include "csrc/placement/shared_loop.h"
 
 namespace npu {
 namespace {
@@ -70,19 +68,8 @@ bool share(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   const int threads = threads_of_large_kernels();
   const Split split = split_of(a, b, threads);
   if (split.pieces < 2) return false;
-  struct Product {
-    const Split& split;
-    const Multiply& multiply;
-    const bool flushes_denormals;
-  } whole{split, multiply, flushes_denormals()};
-  run_shared(
-      threads, split.pieces,
-      [](void* context, int number) {
-        const Product& whole = *static_cast<const Product*>(context);
-        const PieceMode mode(whole.flushes_denormals);
-        whole.multiply(Piece{whole.split, number});
-      },
-      &whole, multiplications >= kWakingProduct);
+  run_pieces(split.pieces, multiplications >= kWakingProduct,
+             [&](int number) { multiply(Piece{split, number}); });
   return true;
 }
 

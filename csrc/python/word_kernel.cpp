@@ -244,6 +244,9 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
 
 }  // namespace
 
-void bind_word_kernel(py::module_& m) { def(m, "word_kernel", &word_kernel); }
+void bind_word_kernel(py::module_& m) {
+  def(m, "word_kernel", &word_kernel);
+  m.attr("SMALL_LOOP") = kSmallLoop;
+}
 
 }  // namespace npu

@@ -34,6 +34,10 @@ class SeedState {
     std::lock_guard lock(mutex_);
     next_ = next;
   }
+  void set_offset(uint64_t offset) {
+    std::lock_guard lock(mutex_);
+    next_.offset = offset;
+  }
   RandomSeed reserve(uint64_t draws) {
     std::lock_guard lock(mutex_);
     const RandomSeed taken = next_;
@@ -58,15 +62,15 @@ struct NpuGenerator final : c10::GeneratorImpl {
 
   void set_current_seed(uint64_t seed) override {
     forbid_change("changing the seed");
-    state_->set({seed, 0});
+    state()->set({seed, 0});
   }
   void set_offset(uint64_t offset) override {
     forbid_change("changing the offset");
     check_offset(offset);
-    state_->set({current_seed(), offset});
+    state()->set_offset(offset);
   }
-  uint64_t get_offset() const override { return state_->get().offset; }
-  uint64_t current_seed() const override { return state_->get().seed; }
+  uint64_t get_offset() const override { return state()->get().offset; }
+  uint64_t current_seed() const override { return state()->get().seed; }
   uint64_t seed() override {
     set_current_seed(c10::detail::getNonDeterministicRandom());
     return current_seed();
@@ -83,10 +87,10 @@ struct NpuGenerator final : c10::GeneratorImpl {
     RandomSeed next{};
     memcpy(&next, state.data(), bytes);
     check_offset(next.offset);
-    state_->set(next);
+    state()->set(next);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    const RandomSeed next = state_->get();
+    const RandomSeed next = state()->get();
     at::Tensor state = at::detail::empty_cpu({int64_t(sizeof next)}, at::kByte,
                                              {}, {}, {}, {});
     memcpy(state.mutable_data_ptr(), &next, sizeof next);
@@ -96,7 +100,7 @@ struct NpuGenerator final : c10::GeneratorImpl {
   // A generator that shares the state, and the choice of another's. A capture
   // may do both: a replay continues the sequences that it drew from.
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
-    return c10::make_intrusive<NpuGenerator>(device().index(), state_);
+    return c10::make_intrusive<NpuGenerator>(device().index(), state());
   }
   void graphsafe_set_state(
       const c10::intrusive_ptr<c10::GeneratorImpl>& other) override {
@@ -108,11 +112,13 @@ struct NpuGenerator final : c10::GeneratorImpl {
                       "graphsafe_set_state() of a generator of ", device(),
                       " needs one of the same device, but got one of ",
                       from->device());
-    state_ = from->state_;
+    std::shared_ptr<SeedState> chosen = from->state();
+    std::lock_guard lock(choosing_);
+    state_ = std::move(chosen);
   }
 
-  std::shared_ptr<SeedState> state() {
-    std::lock_guard lock(mutex_);
+  std::shared_ptr<SeedState> state() const {
+    std::lock_guard lock(choosing_);
     return state_;
   }
 
@@ -131,10 +137,12 @@ struct NpuGenerator final : c10::GeneratorImpl {
 
   NpuGenerator* clone_impl() const override {
     auto* copy = new NpuGenerator(device().index());
-    copy->state_->set(state_->get());
+    copy->state()->set(state()->get());
     return copy;
   }
 
+  // Not mutex_: another generator reads the choice while its own is held.
+  mutable std::mutex choosing_;
   std::shared_ptr<SeedState> state_;
 };
 
@@ -209,9 +217,7 @@ at::Generator seeded_generator(RandomSeed seed) {
   };
   at::Generator& generator = PerThread<Seeded>::get().generator;
   std::lock_guard lock(generator.mutex());
-  if (!seed.offset && seed.seed <= UINT32_MAX) {
-    // The first draw after seeding gives what the cpu gives for that seed. Of a
-    // seed with more bits the cpu takes no notice of those.
+  if (seed.draws_as_cpu()) {
     generator.set_current_seed(seed.seed);
     return generator;
   }

@@ -253,7 +253,9 @@ def _ranks_traced(saved: list[Path], seconds: float) -> list[Process]:
 
     if saved:
         return load(saved)
-    pids = [dump["pid"] for dump in from_segments()]
+    # The id of another container's process is no number.
+    ids = [dump["process"]["id"] for dump in from_segments()]
+    pids = [int(one) for one in ids if one.isdecimal()]
     if not pids:
         raise click.ClickException(_NO_RANK)
     return of_processes(pids, seconds)

@@ -77,7 +77,9 @@ def _give_up() -> None:
 def _failure() -> str:
     if _code:
         return f"its program ended with exit code {_code}"
-    error = getattr(sys, "last_value", None)
+    # At a prompt it is of any line before, and the user ends the program.
+    at_prompt = hasattr(sys, "ps1")
+    error = None if at_prompt else getattr(sys, "last_value", None)
     if error is None:
         return ""
     return f"its program failed with {type(error).__name__}: {error}"

@@ -15,25 +15,20 @@ from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.utils import Placeholder, get_fused_kernel_name
 from torch._inductor.virtualized import V
 
+from npu_dispatch import _C
 from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
 from npu_dispatch.inductor.vectors import with_vectors
 
-# Kernels of so many elements or fewer are written for one thread, because a loop needs
-# 0.15 to 0.6 ns per element, and a team that sleeps 110 us to start and end. The team's
-# threads then spin, and keep the core from the helper that has pieces of products. The
-# engine's kSmallLoop is the same for sizes that are known at the launch.
-_SMALL = 262144
-
 
 def _is_small(node: BaseSchedulerNode) -> bool:
-    """Return whether the node's loops are known to be short."""
+    """Return whether the node's loops are known to be short: for one thread."""
     for part in node.get_nodes():
         _, (sizes, reduced) = part.group
         count = math.prod([*sizes, *reduced])
         if not isinstance(count, int) and not getattr(count, "is_Integer", False):
             return False
-        if int(count) > _SMALL:
+        if int(count) > _C.SMALL_LOOP:
             return False
     return True
 

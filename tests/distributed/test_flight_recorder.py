@@ -3,13 +3,15 @@
 import os
 import pickle
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from interpreter import Forked, shared_zygote
+from interpreter import Forked, environment, shared_zygote
+from own_mounts import in_own_mounts
 from ranks import HEAD, make_ranks
 from torch.distributed.debug._frontend import Response
 from torch.distributed.flight_recorder.components import (
@@ -473,3 +475,57 @@ server.shutdown()
 """
     )
     assert not done.returncode, done.stderr
+
+
+# A rank that is process 1 of its container, and what its watchdog takes for its job.
+CONTAINED = """
+import json, sys, torch, torch.distributed as dist
+from npu_dispatch.observe.judge.watchdog import _job
+from npu_dispatch.observe.segment.listing import Processes
+dist.init_process_group("hccl", init_method=f"file://{sys.argv[1]}", rank=0,
+    world_size=1)
+dist.all_reduce(torch.ones(3).npu())
+torch.npu.synchronize()
+print("joined", flush=True)
+for line in sys.stdin:
+    with Processes(pid=1) as processes:
+        [view] = processes.refresh()
+    print(json.dumps([dump["process"]["id"] for dump in _job(view)]), flush=True)
+"""
+CONTAINERS = """
+import json, subprocess, sys
+from npu_dispatch.cli.watch import _ranks_traced
+both = [
+    subprocess.Popen(
+        ["unshare", "-pf", "--mount-proc", sys.executable, "-c", sys.argv[1], meet],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    for meet in sys.argv[2:]
+]
+assert [one.stdout.readline() for one in both] == ["joined\\n"] * 2
+for one in both:
+    print("job", file=one.stdin, flush=True)
+    assert json.loads(one.stdout.readline()) == ["1"]
+try:
+    _ranks_traced([], 0.1)
+except Exception as error:
+    print(error)
+for one in both:
+    one.communicate(timeout=60)
+"""
+
+
+@pytest.mark.nightly
+def test_processes_of_one_number_in_two_containers_are_two(tmp_path):
+    world = in_own_mounts("mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
+    places = [str(tmp_path / name) for name in ("one", "other")]
+
+    done = subprocess.run(
+        [*world, sys.executable, "-c", CONTAINERS, CONTAINED, *places],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "no process here is in a group of ranks"

@@ -1,6 +1,10 @@
 """All ranks of a job learn that one is lost or has failed, and nobody cries wolf."""
 
+import subprocess
+import sys
+
 import pytest
+from interpreter import environment
 
 HEAD = """
 import signal, threading, time
@@ -280,3 +284,22 @@ else:
 
     known = [f"{code} {code}" for code in ENDS.values()]
     assert done.stdout.splitlines() == known, done.stderr
+
+
+def test_an_error_at_a_prompt_does_not_end_the_program():
+    lines = """
+1 / 0
+from npu_dispatch.distributed import _exit
+print(repr(_exit._failure()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=lines,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stdout.strip() == "''", done.stderr

@@ -171,6 +171,22 @@ def test_who_cannot_be_traced_keeps_nobody_from_it(write_segment, ghost, own_tra
     assert (found.status_code, of_one.status_code) == (200, 404)
 
 
+def test_who_keeps_no_records_keeps_nobody_from_a_trace(
+    write_segment, trainer, own_trace
+):
+    other = trainer(STEPS)
+    other.say("step")
+    assert other.line() == "stepped"
+    write_segment(os.getpid(), {})
+    own_trace.wanted = True
+    with service(write_segment(other.pid, {})) as c:
+        found = c.get("/api/v1/trace")
+        of_one = c.get(f"/api/v1/trace?process={other.pid}")
+
+    assert (found.status_code, of_one.status_code) == (200, 409)
+    assert str(other.pid) in of_one.json()["error"]
+
+
 def test_no_process_waits_where_one_may_not_be_asked(write_segment, ghost):
     first, last = sorted((os.getpid(), ghost))
     write_segment(first, {})

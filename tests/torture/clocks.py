@@ -60,7 +60,8 @@ def _wrong_times(most_ns: float) -> list[str]:
                     found["oldest"] = (view.tick - stream.oldest_since) * 1e9
             if view.quiet_since is not None:
                 found["quiet"] = (view.tick - view.quiet_since) * 1e9
-    for track in trace.of_past(os.getpid(), 1e6).streams:
+    [process] = trace.of_past([os.getpid()], 1e6)
+    for track in process.streams:
         for task in track.slices:
             found[f"{task.name} {task.position} waits"] = task.started - task.submitted
             found[f"{task.name} {task.position} runs"] = task.ended - task.started

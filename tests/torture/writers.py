@@ -74,9 +74,9 @@ def timelines(folder: Path) -> Writer:
     (torch.ones(8, device="npu") + 1).sum().item()
 
     def write() -> None:
-        process = trace.of_past(os.getpid(), 3600)
+        processes = trace.of_past([os.getpid()], 3600)
         for path in paths:
-            list(trace.save([process], path))
+            list(trace.save(processes, path))
 
     def check() -> bool:
         return bool(json.loads(paths[0].read_text())["traceEvents"])

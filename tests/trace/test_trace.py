@@ -281,7 +281,7 @@ def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
                 left.write_bytes(mine.read(4096))
                 os.truncate(left, os.fstat(mine.fileno()).st_size)  # of holes
             with pytest.raises(TraceError, match="an earlier process of this number"):
-                trace.of_past(other.pid, 1.0)
+                trace.of_past([other.pid], 1.0)
             with pytest.raises(TraceError, match="an earlier process of this number"):
                 TraceFile.of_process(other.pid)
         finally:

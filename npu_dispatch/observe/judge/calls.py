@@ -100,6 +100,7 @@ class SeenStream(NamedTuple):
 class Seen(NamedTuple):
     """What is seen of a rank's process besides its calls; 0 and "": not known."""
 
+    id: str = ""  # as ProcessView has it
     stopped: bool = False
     exits: bool = False
     streams: tuple[SeenStream, ...] = ()

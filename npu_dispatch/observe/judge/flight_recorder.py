@@ -224,6 +224,7 @@ def seen_of(view: ProcessView, offset_ns: int) -> Seen:
     # Numbers of processes and threads of a container mean nothing out here.
     pid = view.info.pid if is_here(view.info.pid_namespace) else 0
     seen = Seen(
+        id=view.id,
         stopped=view.stopped,
         exits=any(wait.reason == "exit" for wait in view.host_waits),
         streams=tuple(

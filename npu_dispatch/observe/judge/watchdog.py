@@ -22,12 +22,13 @@ from npu_dispatch.observe.segment.listing import Processes, ProcessView
 from npu_dispatch.observe.segment.system import has_ended
 
 
-def _job(pid: int) -> list[Dump]:
+def _job(view: ProcessView) -> list[Dump]:
     """Return the dumps of a process's job, its own first; none of one without ranks."""
     from npu_dispatch.observe.judge.flight_recorder import from_segments
 
     everybody = from_segments()
-    mine = [dump for dump in everybody if dump["pid"] == pid]
+    # Another container may have a process of this number, too.
+    mine = [dump for dump in everybody if dump["process"]["id"] == view.id]
     return (
         [*mine, *(d for d in job_of(mine[0], everybody) if d not in mine)]
         if mine
@@ -39,7 +40,7 @@ def _told(view: ProcessView, why: str) -> str:
     """Return a dump of a process and its job; save its calls where a file is named."""
     from npu_dispatch.observe.judge import flight_recorder, rank_verdict
 
-    job, prefix = _job(view.info.pid), Config.read().flight_recorder_file
+    job, prefix = _job(view), Config.read().flight_recorder_file
     lines = [why, *dump_lines(view), *rank_verdict.report(job)]
     if job and prefix:
         try:
@@ -49,11 +50,11 @@ def _told(view: ProcessView, why: str) -> str:
     return "\n".join(lines)
 
 
-def _slowness(pid: int) -> str:
+def _slowness(view: ProcessView) -> str:
     """Return the verdict on a slow rank, which one rank says for all here."""
     from npu_dispatch.observe.judge.rank_verdict import slowness
 
-    job = _job(pid)
+    job = _job(view)
     lowest = job and job[0]["rank"] == min(dump["rank"] for dump in job)
     return slowness(job) if lowest else ""
 
@@ -74,7 +75,8 @@ def watch(pid: int, seconds: float) -> None:
     with Processes(pid=pid) as processes:
         while not has_ended(pid):
             stuck = 0.0
-            for view in processes.refresh():
+            views = processes.refresh()
+            for view in views:
                 stuck = max((stuck_for(view, s) for s in view.streams), default=0.0)
                 failures = sum(total.failed for total in view.totals)
                 if failures > failed:
@@ -85,7 +87,7 @@ def watch(pid: int, seconds: float) -> None:
             reported = stuck >= seconds
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + seconds
-                found = _slowness(pid)
+                found = _slowness(views[0]) if views else ""
                 who = found.partition(" is slow")[0]
                 if found and who != slow:
                     _say(found)

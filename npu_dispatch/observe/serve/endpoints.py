@@ -341,7 +341,7 @@ class Endpoints:
           400: {description: "`seconds` or `format` is none that is possible."}
           404: {description: "There is no such process, or it has no records."}
           409:
-            description: The process keeps no records; the answer says how it would.
+            description: No process keeps records; the answer says how one would.
           503: {description: Another trace is being written.}
         """
         await self._watcher.ready()
@@ -465,8 +465,7 @@ def _numbers(views: Sequence[ProcessView]) -> list[int]:
 
 def _trace(pids: list[int], seconds: float, form: str) -> bytes:
     """Return a trace file of the past."""
-    with ExitStack() as stack:
-        found = [of_past(file.pid, seconds) for file in open_files(pids, stack)]
+    found = of_past(pids, seconds)
     with tempfile.TemporaryDirectory(prefix="npu_trace-") as folder:
         file = Path(folder) / f"trace{_TRACE_TYPES[form][1]}"
         for _ in save(found, file):

@@ -171,19 +171,27 @@ def of_processes(
 
 
 class NotRecordingError(RuntimeError):
-    """The process keeps no records."""
+    """No process keeps records."""
 
 
-def of_past(pid: int, seconds: float) -> Process:
-    """Return a timeline of the last seconds, without a change in the process.
+def of_past(pids: Sequence[int], seconds: float) -> list[Process]:
+    """Return timelines of the last seconds, without a change in the processes.
 
-    Raises TraceError where there is nothing to read, NotRecordingError where the
-    process has not been asked to keep records.
+    Processes that have ended, or have not been asked to keep records, are left out.
+    Raises TraceError where all have ended, NotRecordingError where the others keep no
+    records.
     """
-    with closing(Recorder(TraceFile.of_process(pid), segment_file(pid))) as recorder:
-        if not recorder.file.wanted:
-            raise NotRecordingError(f"process {pid} keeps no records of its tasks")
-        return recorder.past(seconds)
+    with ExitStack() as stack:
+        files = open_files(pids, stack)
+        kept = [file for file in files if file.wanted]
+        if files and not kept:
+            names = ", ".join(str(file.pid) for file in files)
+            raise NotRecordingError(f"no records of tasks are kept by: {names}")
+        recorders = [
+            stack.enter_context(closing(Recorder(file, segment_file(file.pid))))
+            for file in kept
+        ]
+        return [recorder.past(seconds) for recorder in recorders]
 
 
 def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
