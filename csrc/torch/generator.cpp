@@ -76,16 +76,16 @@ struct NpuGenerator final : c10::GeneratorImpl {
     return current_seed();
   }
 
-  void set_state(const c10::TensorImpl& state) override {
+  void set_state(const c10::TensorImpl& bytes) override {
     forbid_change("changing the state");
-    at::detail::check_rng_state(state);
-    const size_t bytes = size_t(state.numel());
-    TORCH_CHECK(bytes == sizeof(RandomSeed) || bytes == sizeof(uint64_t),
+    at::detail::check_rng_state(bytes);
+    const size_t size = size_t(bytes.numel());
+    TORCH_CHECK(size == sizeof(RandomSeed) || size == sizeof(uint64_t),
                 "RNG state is wrong size: expected 16 bytes (seed and offset) "
                 "or 8 (seed), got ",
-                bytes);
+                size);
     RandomSeed next{};
-    memcpy(&next, state.data(), bytes);
+    memcpy(&next, bytes.data(), size);
     check_offset(next.offset);
     state()->set(next);
   }

@@ -494,6 +494,7 @@ for line in sys.stdin:
 """
 CONTAINERS = """
 import json, subprocess, sys
+import click
 from npu_dispatch.cli.watch import _ranks_traced
 both = [
     subprocess.Popen(
@@ -507,7 +508,7 @@ for one in both:
     assert json.loads(one.stdout.readline()) == ["1"]
 try:
     _ranks_traced([], 0.1)
-except Exception as error:
+except click.ClickException as error:
     print(error)
 for one in both:
     one.communicate(timeout=60)

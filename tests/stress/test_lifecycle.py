@@ -317,3 +317,17 @@ def test_each_call_has_its_own_sizes_and_numbers(own_streams, own_threads):
     ones = CALLS * (CALLS - 1) / 2
     # The sums are whole numbers that float64 holds.
     assert [t.item() for t in found] == [factor * ones for factor in factors]
+
+
+def test_two_threads_choose_each_others_sequence_of_random_numbers():
+    one, other = (torch.Generator("npu").manual_seed(n) for n in (1, 2))
+
+    def choose(mine: torch.Generator, theirs: torch.Generator) -> None:
+        for _ in range(500):
+            mine.graphsafe_set_state(theirs)
+
+    with ThreadPoolExecutor() as threads:
+        both = threads.map(choose, (one, other), (other, one))
+        assert list(both) == [None, None]
+
+    assert {one.initial_seed(), other.initial_seed()} <= {1, 2}

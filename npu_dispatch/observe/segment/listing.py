@@ -294,8 +294,10 @@ class Processes(Closed):
         order = sorted(
             self._watched.values(), key=lambda w: (w.reader.info.pid, w.id, w.path)
         )
+        # A number that names a process here means no other container's.
+        here = [watched for watched in order if watched.id == str(self.pid)]
         views = []
-        for watched in order:
+        for watched in here or order:
             # A segment that is torn or forged must not hide those of other processes.
             try:
                 views.append(watched.view())
