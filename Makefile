@@ -250,7 +250,7 @@ torture-docs:
 	$(PYTHON) tools/pages.py torture
 
 # At night, of few files: what is drawn from is compiled first.
-MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30 --least 0.6)
+MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30)
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
 
