@@ -299,7 +299,7 @@ versions: bench-cpp
 PYTHONS ?= python3.12 python3.13
 pythons:
 	for python in $(PYTHONS); do \
-	  $$python --version || { echo "$$python: not installed"; continue; }; \
+	  command -v $$python || { echo "$$python: not installed"; continue; }; \
 	  $(MAKE) build PYTHON=$$python VENV=.venv-$$python && \
 	    .venv-$$python/bin/python -c \
 	      "import torch; assert torch.ones(2, device='npu').sum().item() == 2" || exit 1; \
